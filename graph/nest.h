@@ -1,0 +1,110 @@
+// What operators are lowered to, and what fusion works on: loop nests and contractions over
+// expressions. Two forms cover the tensor operators of ONNX; the rest (sorting, data-dependent
+// sizes) are library kernels.
+//
+// Nest: for every kept coordinate, run the reductions one after the other over the reduced axes
+// (each may use the results of those before it), then write the result: once per kept coordinate,
+// or, `per_element`, once per kept and reduced coordinate (softmax, layer norm). Without reduced
+// axes it is an elementwise map, a transpose, a gather, a pad: all data movement is a map whose
+// loads compute their coordinates. Axes are numbered kept first, then reduced.
+//
+// Contraction: out[batch, m, n] = epilogue(sum over k of a(batch, m, k) * b(batch, k, n)), the form
+// of MatMul, Gemm and convolution (m runs over output positions, k over kernel window and
+// channels). The code generator packs `a` on the fly with the given expression; `b` is an operand
+// already in panel layout: made at compile time for weights, by a nest of its own otherwise.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "graph/dim.h"
+#include "graph/dtype.h"
+#include "graph/expr.h"
+
+namespace stampmill {
+
+// An operand of a stage: what a Load's index refers to. Row-major, dense.
+struct Operand {
+  DType dtype = DType::kInvalid;
+  Shape shape;
+  bool operator==(const Operand&) const = default;
+};
+
+struct Reduction {
+  // One or more accumulators, carried through the reduced coordinates in row-major order or in
+  // any split of it into fixed lanes that depends only on extents, dtype and target (decision 17).
+  std::vector<Expr> init;    // constants or expressions of kept coordinates
+  // New value of each accumulator, from Accumulator(i), loads, coordinates and Reduced(earlier).
+  std::vector<Expr> update;
+  // Combines two partial results: Accumulator(i) and Accumulator(count + i).
+  std::vector<Expr> merge;
+  // The value that Reduced(this) names, from Accumulator(i), kept coordinates, Reduced(earlier).
+  Expr result;
+};
+
+struct Nest {
+  Shape kept;
+  Shape reduced;
+  std::vector<Operand> operands;
+  std::vector<Reduction> reductions;
+  Expr result;               // the value written
+  bool per_element = false;
+  // Where it is written: the output operand's shape, and its coordinates as a function of the loop
+  // coordinates (injective). Empty: kept (per_element: kept then reduced) in order, shape likewise.
+  Operand output;
+  std::vector<Expr> output_coordinates;
+};
+
+// Panel layout of b: [batch..., ceil(n / panel), k, panel], zero-filled past n. `panel` follows
+// from the target and n alone (decision 18).
+struct Contraction {
+  Shape batch;
+  Shape m;    // one or more axes; row index = their row-major flattening
+  DimExpr n;
+  Shape k;    // one or more axes, flattened row-major
+  DType accumulator = DType::kF32;  // f32, f64 or i32
+  std::vector<Operand> operands;
+  // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's.
+  Expr a;
+  int32_t b = -1;                   // operand index, dtype the accumulator's
+  bool b_batched = false;           // b has the batch axes; else it is shared by all of them
+  int64_t panel = 0;
+  // The value written, from Accumulator(0) and coordinates batch, m axes, n, in this order.
+  Expr result;
+  Operand output;
+  std::vector<Expr> output_coordinates;  // as in Nest; empty: batch, m axes, n
+};
+
+// A kernel written whole as a skeleton (kernels/skeletons): sorting, scans.
+struct Library {
+  std::string skeleton;                   // its name
+  std::vector<int64_t> configuration;     // its compile-time constants
+  std::vector<Operand> operands;
+  std::vector<Operand> outputs;           // one or more
+  std::vector<DimExpr> dims;              // its run-time parameters
+  DimExpr tasks = 1;
+  DimExpr scratch_bytes = 0;              // per running task
+};
+
+using StageBody = std::variant<Nest, Contraction, Library>;
+
+// Checks ranks, operand indices, dtypes and coordinate ranges of axes. For our own lowerings and
+// passes: an error is a defect, but returned as INTERNAL so that one model fails and not a process.
+absl::Status Verify(const Nest& nest);
+absl::Status Verify(const Contraction& contraction);
+absl::Status Verify(const StageBody& body);
+
+std::string ToString(const StageBody& body);
+
+// Canonical bytes: equal exactly for stages that generate the same code. Constants appear as
+// values; each distinct non-constant DimExpr is a run-time parameter, numbered in order of first
+// appearance. `dims` receives the parameters in that order; the kernel reads dims[i] (decision 14).
+std::string CanonicalBytes(const StageBody& body, std::vector<DimExpr>* dims);
+// The inverse, for the compile worker and tests: parameter i becomes the symbol "d<i>".
+absl::StatusOr<StageBody> ParseCanonicalBytes(absl::string_view bytes);
+
+}  // namespace stampmill

@@ -1,0 +1,134 @@
+// An operator is defined once: what it means (shape rule and plain-loop reference) and the ways to
+// compute it, in one ordered table. kernels/README.md is the checklist for adding one.
+//
+// Shape rules run on symbolic shapes at compile time. References are the independent oracle: plain
+// loops over host tensors, obvious before fast, also used to fold constants and by `run --verify`.
+// Lowerings turn a node into stages (graph/nest.h); the first variant in the table that applies is
+// taken.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "graph/dim.h"
+#include "graph/dtype.h"
+#include "graph/graph.h"
+#include "graph/nest.h"
+#include "graph/tensor.h"
+
+namespace stampmill {
+
+// What a shape rule sees and sets. Borrowed views into the graph; one call.
+class InferContext {
+ public:
+  InferContext(const Node& node, Graph& graph) : node_(node), graph_(graph) {}
+
+  const Node& node() const { return node_; }
+  size_t input_count() const { return node_.inputs.size(); }
+  bool HasInput(size_t i) const;
+  // INVALID_ARGUMENT naming the node and the input when it is missing or not inferred yet.
+  absl::StatusOr<DType> InputDType(size_t i) const;
+  absl::StatusOr<Shape> InputShape(size_t i) const;
+  // Contents, when known; UNIMPLEMENTED naming the input when a rule needs them and they are not.
+  const Tensor* InputConstant(size_t i) const;
+  const std::vector<DimExpr>* InputSymbolic(size_t i) const;
+  absl::StatusOr<std::vector<DimExpr>> RequireSymbolic(size_t i) const;
+
+  // INVALID_ARGUMENT for a second, different answer.
+  absl::Status SetOutput(size_t i, DType dtype, Shape shape);
+  void SetOutputSymbolic(size_t i, std::vector<DimExpr> contents);
+  size_t output_count() const { return node_.outputs.size(); }
+
+  // An INVALID_ARGUMENT status that begins with the node's description.
+  absl::Status Error(absl::string_view message) const;
+
+ private:
+  const Node& node_;
+  Graph& graph_;
+};
+
+// Constant inputs of one execution of one node; an absent optional input is invalid().
+struct ReferenceArguments {
+  const Node& node;
+  std::span<const Tensor> inputs;
+};
+
+struct LowerOptions {
+  // Panel width of contractions with `n` columns for the target (decision 18).
+  int64_t (*panel)(const DimExpr& n, DType dtype, absl::string_view target);
+  std::string target;  // "cpu:x86-64-v3", as decision 19
+};
+
+// The stages that a lowering emits, between graph values. Values that it makes are local.
+class LowerContext {
+ public:
+  virtual ~LowerContext() = default;
+  virtual const Node& node() const = 0;
+  virtual const Graph& graph() const = 0;
+  virtual const LowerOptions& options() const = 0;
+
+  const Value& input(size_t i) const { return graph().value(node().inputs[i]); }
+  bool HasInput(size_t i) const {
+    return i < node().inputs.size() && node().inputs[i] != kNoValue;
+  }
+  const Value& output(size_t i) const { return graph().value(node().outputs[i]); }
+  bool HasOutput(size_t i) const {
+    return i < node().outputs.size() && node().outputs[i] != kNoValue;
+  }
+  const Shape& InputShape(size_t i) const { return *input(i).shape; }
+
+  // A temporary value of the lowering.
+  virtual ValueId NewValue(DType dtype, Shape shape, absl::string_view name) = 0;
+  // A constant made at compile time (packed weights).
+  virtual ValueId NewConstant(Tensor tensor, absl::string_view name) = 0;
+
+  // `operands[i]` is the graph value behind operand i of the body.
+  virtual void EmitNest(Nest nest, std::vector<ValueId> operands, ValueId output) = 0;
+  virtual void EmitContraction(Contraction contraction, std::vector<ValueId> operands,
+                               ValueId output) = 0;
+  virtual void EmitLibrary(Library library, std::vector<ValueId> operands,
+                           std::vector<ValueId> outputs) = 0;
+  // `output` has the bytes of `input` under another shape (Reshape and kin): no launch.
+  virtual void EmitAlias(ValueId input, ValueId output) = 0;
+};
+
+struct Variant {
+  absl::string_view name;  // "nest", "contraction", "winograd"
+  bool (*applies)(const LowerContext& context);
+  absl::Status (*lower)(LowerContext& context);
+};
+
+struct OpDefinition {
+  absl::string_view name;
+  absl::string_view domain;  // "" is ai.onnx
+  int min_inputs = 0, max_inputs = 0;    // max < 0: variadic
+  int min_outputs = 1, max_outputs = 1;
+  absl::Status (*infer)(InferContext& context);
+  absl::StatusOr<std::vector<Tensor>> (*reference)(const ReferenceArguments& arguments);
+  std::span<const Variant> variants;     // in order of preference
+};
+
+// Null when Stampmill does not know the operator. The table is an explicit list (op_table.cc).
+const OpDefinition* FindOp(absl::string_view domain, absl::string_view name);
+std::vector<const OpDefinition*> AllOps();
+
+// Runs shape rules over the whole graph in order, folding what is constant (nodes whose inputs are
+// all constant and whose output stays under `fold_limit_bytes` run their reference).
+// UNIMPLEMENTED for an unknown operator: names op, domain, opset, node.
+struct InferOptions {
+  bool fold_constants = true;
+  int64_t fold_limit_bytes = int64_t{1} << 30;
+};
+absl::Status InferShapes(Graph& graph, const InferOptions& options);
+
+// Executes the graph with references: `inputs` in the order of graph.inputs(), results in the order
+// of graph.outputs(). Independent of every lowering and of LLVM.
+absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, std::span<const Tensor> inputs);
+
+}  // namespace stampmill
