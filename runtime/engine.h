@@ -1,0 +1,97 @@
+// Engine: one thread that owns a device's queues and the schedulers of all models placed there, and
+// turns the loop: arrivals, cancellations, deadlines, a batch, a submission, results. It sleeps only
+// on its waker: work finished, arrival, cancel, next deadline. Nothing else touches what it owns,
+// so there are no locks.
+//
+//   server: pool.Acquire -> fill -> Submit          (any thread)
+//   engine: inbox -> Scheduler -> ModelStep -> Queue -> ready ring
+//   server: PopReady -> answer -> drop the handle   (one reply thread, woken by reply_waker)
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/clock.h"
+#include "base/waker.h"
+#include "devices/device.h"
+#include "runtime/request.h"
+#include "runtime/ring.h"
+
+namespace stampmill {
+
+class ServedModel;
+
+struct EngineOptions {
+  Device* device = nullptr;         // borrowed, outlives the engine
+  RequestPool* requests = nullptr;  // likewise
+  Waker* reply_waker = nullptr;     // likewise; woken when the ready ring has something
+  Clock* clock = nullptr;           // likewise; RealClock() in the daemon
+};
+
+class Engine {
+ public:
+  static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  // Stops the thread. REQUIRES: no ServedModel of this engine lives.
+  ~Engine();
+
+  // Any thread. Checks the request against its model (ServedModel::Prepare) and takes it. On
+  // failure the caller still owns it: INVALID_ARGUMENT, or UNAVAILABLE while draining. A request
+  // that was taken comes out of PopReady exactly once, whatever happens.
+  absl::Status Submit(RequestHandle& request);
+  // Any thread, any time; a tag whose request has ended is ignored. The request comes out with
+  // CANCELLED at once when it waits, after its step when it runs.
+  void Cancel(RequestTag tag);
+  // One thread at a time: a finished request with its result, or null.
+  RequestHandle PopReady();
+
+  // Runs Turn on a thread of its own, until Stop.
+  void Start();
+  // From now on Submit refuses (UNAVAILABLE "server is shutting down"); what was taken goes on.
+  void BeginDrain();
+  // Requests taken and not yet put on the ready ring.
+  int64_t in_flight() const { return in_flight_.load(std::memory_order_acquire); }
+  // Ends what is left with UNAVAILABLE once its step is over, and joins the thread.
+  void Stop();
+
+  // One turn of the loop; the engine thread or, in a simulation, the only thread. True when
+  // anything was done. `NextDeadline` is when Turn must be called next without a wake.
+  bool Turn();
+  int64_t NextDeadline() const { return next_deadline_nanos_; }
+  // CHECK-fails when what the engine counts does not agree. Engine thread.
+  void CheckInvariants() const;
+
+  Waker& waker() { return waker_; }
+  Device* device() const { return options_.device; }
+  Clock& clock() const { return *options_.clock; }
+
+ private:
+  explicit Engine(const EngineOptions& options);
+  void Run();
+  bool DrainInbox(int64_t now);
+  bool DropCancelled(int64_t now);
+  bool AdvanceModel(ServedModel& model, int64_t now);
+  bool FinishStep(ServedModel& model, int64_t now);
+  bool StartStep(ServedModel& model, int64_t now);
+  void Activate(ServedModel& model);
+  void Finish(Request* request, absl::Status status);
+
+  const EngineOptions options_;
+  Waker waker_;
+  BoundedRing<Request*> inbox_;
+  BoundedRing<Request*> ready_;
+  std::atomic<int64_t> in_flight_{0};
+  std::atomic<bool> draining_{false};
+  std::atomic<bool> stopping_{false};
+  std::atomic<bool> cancel_requested_{false};
+  std::thread thread_;
+
+  // The engine thread's.
+  ServedModel* active_ = nullptr;  // list of models with queued or running requests
+  int64_t next_deadline_nanos_ = kNoDeadline;
+};
+
+}  // namespace stampmill
