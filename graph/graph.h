@@ -30,26 +30,26 @@ using ValueId = int32_t;
 using NodeId = int32_t;
 inline constexpr ValueId kNoValue = -1;  // an optional input or output that is left out
 
-using Attribute = std::variant<int64_t, float, std::string, Tensor, std::vector<int64_t>,
-                               std::vector<float>, std::vector<std::string>,
-                               std::shared_ptr<const Graph>>;
+using Attribute =
+    std::variant<int64_t, float, std::string, Tensor, std::vector<int64_t>, std::vector<float>,
+                 std::vector<std::string>, std::shared_ptr<const Graph>>;
 
 struct Value {
   std::string name;
-  DType dtype = DType::kInvalid;      // kInvalid until inferred
-  std::optional<Shape> shape;         // nullopt until inferred
-  std::optional<Tensor> constant;     // contents, when known at compile time
+  DType dtype = DType::kInvalid;   // kInvalid until inferred
+  std::optional<Shape> shape;      // nullopt until inferred
+  std::optional<Tensor> constant;  // contents, when known at compile time
   // Contents of an integer or bool tensor of rank <= 1 (or a few elements) as expressions,
   // row-major; set whenever `constant` is set for such a tensor too.
   std::optional<std::vector<DimExpr>> symbolic;
-  NodeId producer = -1;               // -1: graph input, constant, or removed
+  NodeId producer = -1;  // -1: graph input, constant, or removed
 };
 
 struct Node {
-  std::string op_type;                // "Conv"
-  std::string domain;                 // "" is ai.onnx; "com.microsoft"; "stampmill" for our own
-  std::string name;                   // of the model file, for messages
-  int32_t opset = 0;                  // version of the domain that the model declared
+  std::string op_type;  // "Conv"
+  std::string domain;   // "" is ai.onnx; "com.microsoft"; "stampmill" for our own
+  std::string name;     // of the model file, for messages
+  int32_t opset = 0;    // version of the domain that the model declared
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   absl::flat_hash_map<std::string, Attribute> attributes;
@@ -59,7 +59,8 @@ struct Node {
   // type. The Find forms return null when absent or of another type.
   absl::StatusOr<int64_t> Int(absl::string_view attribute, int64_t otherwise) const;
   absl::StatusOr<float> Float(absl::string_view attribute, float otherwise) const;
-  absl::StatusOr<std::string> String(absl::string_view attribute, absl::string_view otherwise) const;
+  absl::StatusOr<std::string> String(absl::string_view attribute,
+                                     absl::string_view otherwise) const;
   absl::StatusOr<std::vector<int64_t>> Ints(absl::string_view attribute,
                                             std::vector<int64_t> otherwise) const;
   absl::StatusOr<std::vector<float>> Floats(absl::string_view attribute) const;  // absent: empty
@@ -68,6 +69,12 @@ struct Node {
 
   // "node 'n12' (Conv, opset 15)": the start of every message about it.
   std::string Describe() const;
+};
+
+// A condition on the dims of a request: `nonzero` must not evaluate to 0 (Program::Check).
+struct DimCheck {
+  DimExpr nonzero;
+  std::string message;
 };
 
 class Graph {
@@ -103,6 +110,10 @@ class Graph {
   // Number of uses of each value by nodes and graph outputs.
   std::vector<int32_t> UseCounts() const;
 
+  // Conditions under which the inferred shapes are right for a request, each once.
+  void AddCheck(DimCheck check);
+  std::span<const DimCheck> checks() const { return checks_; }
+
   // Removes nodes whose outputs nobody uses. Returns how many.
   int RemoveDeadNodes();
   // Sorts nodes topologically; INVALID_ARGUMENT names a node on a cycle.
@@ -124,6 +135,14 @@ class Graph {
   std::vector<ValueId> inputs_;
   std::vector<ValueId> outputs_;
   std::vector<std::string> output_names_;
+  std::vector<DimCheck> checks_;
 };
+
+inline void Graph::AddCheck(DimCheck check) {
+  for (const DimCheck& known : checks_) {
+    if (known.nonzero == check.nonzero) return;
+  }
+  checks_.push_back(std::move(check));
+}
 
 }  // namespace stampmill

@@ -24,6 +24,9 @@
 
 namespace stampmill {
 
+// Longest contents that are followed as DimExprs.
+inline constexpr size_t kSymbolicElementsMax = 256;
+
 // What a shape rule sees and sets. Borrowed views into the graph; one call.
 class InferContext {
  public:
@@ -39,14 +42,28 @@ class InferContext {
   const Tensor* InputConstant(size_t i) const;
   const std::vector<DimExpr>* InputSymbolic(size_t i) const;
   absl::StatusOr<std::vector<DimExpr>> RequireSymbolic(size_t i) const;
+  // As RequireSymbolic, and all must be fixed numbers (axes, splits).
+  absl::StatusOr<std::vector<int64_t>> RequireConstant(size_t i) const;
 
-  // INVALID_ARGUMENT for a second, different answer.
+  // An output that the node leaves out is ignored. INVALID_ARGUMENT when an earlier inference or
+  // the model file gave a dtype or fixed dim that contradicts this one.
   absl::Status SetOutput(size_t i, DType dtype, Shape shape);
+  // Row-major contents of an integer or bool output, as many as it has elements; more than
+  // kSymbolicElementsMax are not kept.
   void SetOutputSymbolic(size_t i, std::vector<DimExpr> contents);
   size_t output_count() const { return node_.outputs.size(); }
+  bool HasOutput(size_t i) const;
+  // As set before; null for an output that is left out or not set yet.
+  const Shape* OutputShape(size_t i) const;
+
+  // A condition on the shapes of requests without which the inferred shapes are wrong; it becomes
+  // a Program::Check. INVALID_ARGUMENT when it can never hold. `what` says what must hold.
+  absl::Status Check(const DimExpr& nonzero, absl::string_view what);
 
   // An INVALID_ARGUMENT status that begins with the node's description.
   absl::Status Error(absl::string_view message) const;
+  // An UNIMPLEMENTED one.
+  absl::Status Unsupported(absl::string_view message) const;
 
  private:
   const Node& node_;
@@ -74,9 +91,7 @@ class LowerContext {
   virtual const LowerOptions& options() const = 0;
 
   const Value& input(size_t i) const { return graph().value(node().inputs[i]); }
-  bool HasInput(size_t i) const {
-    return i < node().inputs.size() && node().inputs[i] != kNoValue;
-  }
+  bool HasInput(size_t i) const { return i < node().inputs.size() && node().inputs[i] != kNoValue; }
   const Value& output(size_t i) const { return graph().value(node().outputs[i]); }
   bool HasOutput(size_t i) const {
     return i < node().outputs.size() && node().outputs[i] != kNoValue;
@@ -88,7 +103,9 @@ class LowerContext {
   // A constant made at compile time (packed weights).
   virtual ValueId NewConstant(Tensor tensor, absl::string_view name) = 0;
 
-  // `operands[i]` is the graph value behind operand i of the body.
+  // `operands[i]` is the graph value behind operand i of the body. Several stages may write one
+  // output through output_coordinates, each its own part (Concat) or the later over the earlier
+  // (Scatter); they run in the order emitted, and together they write all of it.
   virtual void EmitNest(Nest nest, std::vector<ValueId> operands, ValueId output) = 0;
   virtual void EmitContraction(Contraction contraction, std::vector<ValueId> operands,
                                ValueId output) = 0;
@@ -106,20 +123,29 @@ struct Variant {
 
 struct OpDefinition {
   absl::string_view name;
-  absl::string_view domain;  // "" is ai.onnx
-  int min_inputs = 0, max_inputs = 0;    // max < 0: variadic
+  absl::string_view domain;            // "" is ai.onnx
+  int min_inputs = 0, max_inputs = 0;  // max < 0: variadic
   int min_outputs = 1, max_outputs = 1;
   absl::Status (*infer)(InferContext& context);
   absl::StatusOr<std::vector<Tensor>> (*reference)(const ReferenceArguments& arguments);
-  std::span<const Variant> variants;     // in order of preference
+  std::span<const Variant> variants;  // in order of preference
 };
+
+// Lowers the context's node: nothing but its outputs' values when those are known as DimExprs
+// (integer tensors computed from shapes), else the first variant that applies. UNIMPLEMENTED naming
+// the node when none does.
+absl::Status LowerNode(const OpDefinition& op, LowerContext& context);
 
 // Null when Stampmill does not know the operator. The table is an explicit list (op_table.cc).
 const OpDefinition* FindOp(absl::string_view domain, absl::string_view name);
 std::vector<const OpDefinition*> AllOps();
+// FindOp; UNIMPLEMENTED that names operator, domain, opset and node.
+absl::StatusOr<const OpDefinition*> RequireOp(const Node& node);
 
 // Runs shape rules over the whole graph in order, folding what is constant (nodes whose inputs are
 // all constant and whose output stays under `fold_limit_bytes` run their reference).
+// A node whose outputs became constants is removed and they stay as constants; constants that
+// nothing uses any more give up their bytes. Conditions on shapes go to graph.checks().
 // UNIMPLEMENTED for an unknown operator: names op, domain, opset, node.
 struct InferOptions {
   bool fold_constants = true;

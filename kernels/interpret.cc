@@ -1,0 +1,106 @@
+// The reference interpreter: runs every node's plain-loop reference in order and lets go of a
+// tensor after its last use.
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
+#include "kernels/op.h"
+
+namespace stampmill {
+namespace {
+
+absl::Status CheckInput(const Value& declared, const Tensor& given) {
+  if (given.dtype() != declared.dtype) {
+    return absl::InvalidArgumentError(absl::StrCat("input '", declared.name, "': got type ",
+                                                   Name(given.dtype()), ", model takes ",
+                                                   Name(declared.dtype)));
+  }
+  if (!declared.shape.has_value()) return absl::OkStatus();
+  bool fits = declared.shape->size() == given.shape().size();
+  for (size_t d = 0; fits && d < given.shape().size(); ++d) {
+    const DimExpr& dim = (*declared.shape)[d];
+    fits = !dim.is_constant() || *dim.constant() == given.shape()[d];
+  }
+  if (fits) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("input '", declared.name, "': got shape [",
+                                                 absl::StrJoin(given.shape(), ", "),
+                                                 "], model takes ", ToString(*declared.shape)));
+}
+
+// The tensors of one execution.
+class Interpreter {
+ public:
+  explicit Interpreter(const Graph& graph)
+      : graph_(graph), tensors_(graph.value_count()), uses_(graph.UseCounts()) {}
+
+  absl::StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const ValueId id = graph_.inputs()[i];
+      RETURN_IF_ERROR(CheckInput(graph_.value(id), inputs[i]));
+      tensors_[static_cast<size_t>(id)] = inputs[i];
+    }
+    for (const NodeId id : graph_.Order()) RETURN_IF_ERROR(RunNode(graph_.node(id)));
+    std::vector<Tensor> outputs;
+    for (const ValueId id : graph_.outputs()) {
+      ASSIGN_OR_RETURN(Tensor tensor, Get(id));
+      outputs.push_back(std::move(tensor));
+    }
+    return outputs;
+  }
+
+ private:
+  absl::StatusOr<Tensor> Get(ValueId id) const {
+    const Tensor& tensor = tensors_[static_cast<size_t>(id)];
+    if (tensor.valid()) return tensor;
+    const Value& value = graph_.value(id);
+    if (value.constant.has_value()) return *value.constant;
+    return absl::InternalError(absl::StrCat("value '", value.name, "' is used before it is made"));
+  }
+
+  absl::Status RunNode(const Node& node) {
+    ASSIGN_OR_RETURN(const OpDefinition* op, RequireOp(node));
+    std::vector<Tensor> inputs;
+    for (const ValueId id : node.inputs) {
+      if (id == kNoValue) {
+        inputs.emplace_back();
+        continue;
+      }
+      ASSIGN_OR_RETURN(Tensor tensor, Get(id));
+      inputs.push_back(std::move(tensor));
+    }
+    ASSIGN_OR_RETURN(std::vector<Tensor> outputs, op->reference({node, inputs}));
+    if (outputs.size() < node.outputs.size()) {
+      return absl::InternalError(absl::StrCat(node.Describe(), ": reference gave ", outputs.size(),
+                                              " outputs of ", node.outputs.size()));
+    }
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i] == kNoValue) continue;
+      tensors_[static_cast<size_t>(node.outputs[i])] = std::move(outputs[i]);
+    }
+    for (const ValueId id : node.inputs) {
+      if (id != kNoValue && --uses_[static_cast<size_t>(id)] == 0) {
+        tensors_[static_cast<size_t>(id)] = Tensor();
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  const Graph& graph_;
+  std::vector<Tensor> tensors_;  // by ValueId; invalid: not made yet, or no longer used
+  std::vector<int32_t> uses_;    // by ValueId: uses still to come
+};
+
+}  // namespace
+
+absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, std::span<const Tensor> inputs) {
+  if (inputs.size() != graph.inputs().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("got ", inputs.size(), " inputs, model takes ", graph.inputs().size()));
+  }
+  return Interpreter(graph).Run(inputs);
+}
+
+}  // namespace stampmill
