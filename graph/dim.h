@@ -3,8 +3,12 @@
 //
 // Values are immutable and canonical: two expressions that are equal as polynomials over atoms
 // (symbols, floor divisions, moduli, minima, maxima) compare equal and print alike, so passes can
-// prove shapes equal without a solver. A symbol stands for an integer >= 0 unless it is declared
-// with another lower bound. Cheap to copy (a shared pointer). Thread-safe as an immutable value.
+// prove shapes equal without a solver. A symbol stands for an integer >= 0. Cheap to copy (a shared
+// pointer). Thread-safe as an immutable value.
+//
+// Building an expression never fails: constants that overflow 64 bits stay unevaluated, and an
+// expression past kNodesMax nodes or kDepthMax levels (only a hostile file makes one) becomes
+// floordiv(0, 0). Both fail in Evaluate, with OUT_OF_RANGE.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,18 +28,23 @@ namespace stampmill {
 
 class DimExpr {
  public:
+  // The numbers are part of the program format: append only.
   enum class Kind : uint8_t { kConstant, kSymbol, kAdd, kMul, kFloorDiv, kMod, kMin, kMax };
 
-  DimExpr();                        // the constant 0
-  DimExpr(int64_t constant);        // NOLINT: a constant is a dim
+  static constexpr int64_t kNodesMax = 4096;  // of the expression written out as a tree
+  static constexpr int32_t kDepthMax = 256;
+
+  DimExpr();                                      // the constant 0
+  DimExpr(int64_t constant);                      // NOLINT: a constant is a dim
   static DimExpr Symbol(absl::string_view name);  // name is not empty
 
   Kind kind() const;
   bool is_constant() const { return kind() == Kind::kConstant; }
   bool IsConstant(int64_t value) const;
   std::optional<int64_t> constant() const;
-  absl::string_view symbol_name() const;          // REQUIRES: kind() == kSymbol
-  // Operands of an inner node, in canonical order. kAdd and kMul have two or more.
+  absl::string_view symbol_name() const;  // REQUIRES: kind() == kSymbol
+  // Operands of an inner node, in canonical order. kFloorDiv and kMod have two, the others two or
+  // more.
   std::span<const DimExpr> operands() const;
 
   friend DimExpr operator+(const DimExpr& a, const DimExpr& b);
@@ -76,9 +86,19 @@ class DimExpr {
 
   struct Node;  // private to dim.cc
  private:
+  friend class DimBuilder;  // private to dim.cc
   explicit DimExpr(std::shared_ptr<const Node> node);
   std::shared_ptr<const Node> node_;
 };
+
+DimExpr operator+(const DimExpr& a, const DimExpr& b);
+DimExpr operator-(const DimExpr& a, const DimExpr& b);
+DimExpr operator*(const DimExpr& a, const DimExpr& b);
+DimExpr FloorDiv(const DimExpr& a, const DimExpr& b);
+DimExpr CeilDiv(const DimExpr& a, const DimExpr& b);
+DimExpr Mod(const DimExpr& a, const DimExpr& b);
+DimExpr Min(const DimExpr& a, const DimExpr& b);
+DimExpr Max(const DimExpr& a, const DimExpr& b);
 
 using Shape = std::vector<DimExpr>;
 
@@ -90,6 +110,10 @@ std::string ToString(std::span<const DimExpr> shape);  // "[N, 128]"
 bool IsConstant(std::span<const DimExpr> shape);
 // REQUIRES: IsConstant(shape).
 std::vector<int64_t> ConstantShape(std::span<const DimExpr> shape);
+
+// One operation as Evaluate does it (kConstant and kSymbol excluded). False on 64-bit overflow or
+// division by zero.
+bool EvaluateDimOperation(DimExpr::Kind kind, int64_t a, int64_t b, int64_t* result);
 
 // The DimExprs of one program, each once, as one evaluation list: the host evaluates all of them
 // into one int64 array a step (decision 13), with overflow checks and without allocation.
@@ -109,8 +133,8 @@ class DimTable {
 
   // One instruction a place, operands are earlier places; serialised with the program.
   struct Instruction {
-    DimExpr::Kind kind;      // kConstant: value; kSymbol: value = index of the symbol
-    int32_t a = 0, b = 0;    // places, for the binary kinds
+    DimExpr::Kind kind;    // kConstant: value; kSymbol: value = index of the symbol
+    int32_t a = 0, b = 0;  // places, for the binary kinds
     int64_t value = 0;
   };
   std::span<const Instruction> instructions() const { return instructions_; }

@@ -33,8 +33,8 @@ inline constexpr int kDTypeCount = 14;
 // Bytes of one element; 0 for kInvalid. A bool is one byte that holds 0 or 1.
 size_t SizeBytes(DType dtype);
 
-bool IsFloat(DType dtype);           // f16, bf16, f32, f64
-bool IsInteger(DType dtype);         // signed and unsigned integers, not bool
+bool IsFloat(DType dtype);    // f16, bf16, f32, f64
+bool IsInteger(DType dtype);  // signed and unsigned integers, not bool
 bool IsSignedInteger(DType dtype);
 bool IsUnsignedInteger(DType dtype);
 

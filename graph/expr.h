@@ -22,10 +22,10 @@ namespace stampmill {
 // Numbers are part of descriptors' canonical bytes: append only.
 enum class ExprOp : uint8_t {
   // Leaves.
-  kConstant = 0,     // bits, in dtype
-  kCoord = 1,        // index of a loop axis; i64
-  kDim = 2,          // value of a DimExpr; i64
-  kLoad = 3,         // element of an operand at operands() = coordinates (i64), row-major in its shape
+  kConstant = 0,  // bits, in dtype
+  kCoord = 1,     // index of a loop axis; i64
+  kDim = 2,       // value of a DimExpr; i64
+  kLoad = 3,      // element of an operand at operands() = coordinates (i64), row-major in its shape
   kGuardedLoad = 4,  // operands() = {condition, otherwise, coordinates...}; reads only if condition
   kReduced = 5,      // result of reduction `index` of the nest at the current kept coordinates
   kAccumulator = 6,  // the running value of accumulator `index` within a reduction or an epilogue
@@ -33,15 +33,15 @@ enum class ExprOp : uint8_t {
   kAdd = 16,
   kSub = 17,
   kMul = 18,
-  kDiv = 19,       // floats: IEEE; integers: toward zero; x / 0 is 0, INT_MIN / -1 wraps
-  kRemainder = 20, // C's fmod and %: sign of the dividend; integer x % 0 is 0
-  kFloorDiv = 21,  // integers: toward minus infinity; x / 0 is 0
-  kFloorMod = 22,  // sign of the divisor (floats too); integer x mod 0 is 0
-  kMin = 23,       // floats: NaN if either is NaN
+  kDiv = 19,        // floats: IEEE; integers: toward zero; x / 0 is 0, INT_MIN / -1 wraps
+  kRemainder = 20,  // C's fmod and %: sign of the dividend; integer x % 0 is 0
+  kFloorDiv = 21,   // integers: toward minus infinity; x / 0 is 0
+  kFloorMod = 22,   // sign of the divisor (floats too); integer x mod 0 is 0
+  kMin = 23,        // floats: NaN if either is NaN
   kMax = 24,
   kPow = 25,
   kAtan2 = 26,
-  kBitAnd = 27,    // integers, and bool as logic
+  kBitAnd = 27,  // integers, and bool as logic
   kBitOr = 28,
   kBitXor = 29,
   kShiftLeft = 30,   // by >= the width: 0
@@ -79,7 +79,8 @@ enum class ExprOp : uint8_t {
   kErf = 86,
   kIsNan = 87,  // result bool
   kIsInf = 88,  // result bool
-  kCast = 89,   // between any dtypes: float to integer toward zero, saturating, NaN to 0; to bool: != 0
+  kCast =
+      89,  // between any dtypes: float to integer toward zero, saturating, NaN to 0; to bool: != 0
   kBitCast = 90,  // between dtypes of one size
   // Ternary.
   kSelect = 96,  // {condition bool, a, b}; both sides may be evaluated
@@ -110,9 +111,9 @@ class Expr {
   ExprOp op() const;
   DType dtype() const;
   std::span<const Expr> operands() const;
-  int32_t index() const;          // kCoord axis, kLoad operand, kReduced / kAccumulator index
-  const DimExpr& dim() const;     // kDim
-  uint64_t constant_bits() const; // kConstant, zero-extended bits of the dtype
+  int32_t index() const;           // kCoord axis, kLoad operand, kReduced / kAccumulator index
+  const DimExpr& dim() const;      // kDim
+  uint64_t constant_bits() const;  // kConstant, zero-extended bits of the dtype
   double constant_value() const;
   int64_t constant_int() const;
   bool IsConstant() const { return op() == ExprOp::kConstant; }

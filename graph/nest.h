@@ -37,7 +37,7 @@ struct Operand {
 struct Reduction {
   // One or more accumulators, carried through the reduced coordinates in row-major order or in
   // any split of it into fixed lanes that depends only on extents, dtype and target (decision 17).
-  std::vector<Expr> init;    // constants or expressions of kept coordinates
+  std::vector<Expr> init;  // constants or expressions of kept coordinates
   // New value of each accumulator, from Accumulator(i), loads, coordinates and Reduced(earlier).
   std::vector<Expr> update;
   // Combines two partial results: Accumulator(i) and Accumulator(count + i).
@@ -51,7 +51,7 @@ struct Nest {
   Shape reduced;
   std::vector<Operand> operands;
   std::vector<Reduction> reductions;
-  Expr result;               // the value written
+  Expr result;  // the value written
   bool per_element = false;
   // Where it is written: the output operand's shape, and its coordinates as a function of the loop
   // coordinates (injective). Empty: kept (per_element: kept then reduced) in order, shape likewise.
@@ -63,15 +63,15 @@ struct Nest {
 // from the target and n alone (decision 18).
 struct Contraction {
   Shape batch;
-  Shape m;    // one or more axes; row index = their row-major flattening
+  Shape m;  // one or more axes; row index = their row-major flattening
   DimExpr n;
-  Shape k;    // one or more axes, flattened row-major
+  Shape k;                          // one or more axes, flattened row-major
   DType accumulator = DType::kF32;  // f32, f64 or i32
   std::vector<Operand> operands;
   // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's.
   Expr a;
-  int32_t b = -1;                   // operand index, dtype the accumulator's
-  bool b_batched = false;           // b has the batch axes; else it is shared by all of them
+  int32_t b = -1;          // operand index, dtype the accumulator's
+  bool b_batched = false;  // b has the batch axes; else it is shared by all of them
   int64_t panel = 0;
   // The value written, from Accumulator(0) and coordinates batch, m axes, n, in this order.
   Expr result;
@@ -81,13 +81,13 @@ struct Contraction {
 
 // A kernel written whole as a skeleton (kernels/skeletons): sorting, scans.
 struct Library {
-  std::string skeleton;                   // its name
-  std::vector<int64_t> configuration;     // its compile-time constants
+  std::string skeleton;                // its name
+  std::vector<int64_t> configuration;  // its compile-time constants
   std::vector<Operand> operands;
-  std::vector<Operand> outputs;           // one or more
-  std::vector<DimExpr> dims;              // its run-time parameters
+  std::vector<Operand> outputs;  // one or more
+  std::vector<DimExpr> dims;     // its run-time parameters
   DimExpr tasks = 1;
-  DimExpr scratch_bytes = 0;              // per running task
+  DimExpr scratch_bytes = 0;  // per running task
 };
 
 using StageBody = std::variant<Nest, Contraction, Library>;

@@ -1,13 +1,14 @@
 // Tensor: a dense row-major array in host memory with a constant shape: initialisers, folded
 // constants, inputs and outputs of the reference interpreter. Shares its bytes when copied; bytes
 // may belong to a mapping (a model file's weights) that the tensor keeps alive.
-// Immutable once shared; a tensor that was just made with Allocate may be written through data().
+// Immutable once shared; a tensor that was just made with Allocate may be written.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,15 +27,18 @@ class Tensor {
   static absl::StatusOr<Tensor> View(DType dtype, std::vector<int64_t> shape,
                                      std::span<const std::byte> bytes,
                                      std::shared_ptr<const void> owner);
+  // Of rank 0; the value converts as by SetFromInt64 or SetFromDouble.
   template <typename T>
+    requires std::is_arithmetic_v<T>
   static Tensor Scalar(DType dtype, T value);
-  static Tensor FromInt64(std::vector<int64_t> shape, std::span<const int64_t> values);  // kI64
+  // kI64. REQUIRES: as many values as the shape has elements.
+  static Tensor FromInt64(std::vector<int64_t> shape, std::span<const int64_t> values);
 
   bool valid() const { return dtype_ != DType::kInvalid; }
   DType dtype() const { return dtype_; }
   const std::vector<int64_t>& shape() const { return shape_; }
   int64_t rank() const { return static_cast<int64_t>(shape_.size()); }
-  int64_t element_count() const;
+  int64_t element_count() const;  // 1 for a scalar
   std::span<const std::byte> bytes() const { return bytes_; }
   // Aligned for T unless the tensor is a view of a file: use bytes() and memcpy there.
   template <typename T>
@@ -52,7 +56,9 @@ class Tensor {
 
   // Element `index` (row-major) converted; any dtype. REQUIRES: index in range.
   double ValueAsDouble(int64_t index) const;
-  int64_t ValueAsInt64(int64_t index) const;  // floats truncate toward zero, saturating
+  // Floats truncate toward zero, saturating, NaN is 0; u64 keeps its bits.
+  int64_t ValueAsInt64(int64_t index) const;
+  // REQUIRES: as for mutable_values(). A bool becomes `value != 0`.
   void SetFromDouble(int64_t index, double value);  // integers round toward zero, saturating
   void SetFromInt64(int64_t index, int64_t value);  // wraps to the width
 
@@ -65,5 +71,31 @@ class Tensor {
   std::span<const std::byte> bytes_;
   std::shared_ptr<const void> owner_;
 };
+
+// Elements of a tensor of this shape, its size in bytes. INVALID_ARGUMENT for a negative dim or a
+// size past 2^62 bytes.
+absl::StatusOr<int64_t> TensorElementCount(std::span<const int64_t> shape);
+absl::StatusOr<int64_t> TensorSizeBytes(DType dtype, std::span<const int64_t> shape);
+
+// One element at `bytes` (no alignment needed), converted as by the members above.
+double LoadAsDouble(DType dtype, const std::byte* bytes);
+int64_t LoadAsInt64(DType dtype, const std::byte* bytes);
+void StoreFromDouble(DType dtype, double value, std::byte* bytes);
+void StoreFromInt64(DType dtype, int64_t value, std::byte* bytes);
+// Toward zero, saturating, NaN is 0.
+int64_t SaturatingInt64(double value);
+uint64_t SaturatingUint64(double value);
+
+template <typename T>
+  requires std::is_arithmetic_v<T>
+Tensor Tensor::Scalar(DType dtype, T value) {
+  Tensor tensor = *Allocate(dtype, {});
+  if constexpr (std::is_floating_point_v<T>) {
+    tensor.SetFromDouble(0, value);
+  } else {
+    tensor.SetFromInt64(0, static_cast<int64_t>(value));
+  }
+  return tensor;
+}
 
 }  // namespace stampmill
