@@ -6,20 +6,22 @@
 //   8   4   format version (1)
 //   12  4   kernel ABI version (kKernelAbiVersion)
 //   16  64  target text, NUL padded
-//   80  32  SHA-256 of the bytes from `code_offset` to the end
-//   112 8   code_offset (multiple of 64)
-//   120 8   code_size
-//   128 -   zero up to code_offset, then the code: an ELF shared object (cpu), PTX, HSACO, ...
+//   80  32  SHA-256 of the code
+//   112 32  source digest: of the descriptors that the code was made from (CpuLibrary)
+//   144 8   size of the code
+//   152 8   zero
+//   160 32  SHA-256 of bytes 0 to 159
+//   192 -   the code, to the end of the file: an ELF shared object (cpu), PTX, HSACO, ...
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/file.h"
+#include "absl/strings/string_view.h"
 #include "base/hash.h"
 #include "devices/target.h"
 
@@ -27,6 +29,7 @@ namespace stampmill {
 
 inline constexpr uint32_t kArtifactVersion = 1;
 inline constexpr uint32_t kKernelAbiVersion = 1;
+inline constexpr size_t kArtifactHeadBytes = 192;
 
 // A CPU kernel runs tasks [task_begin, task_end) of one launch; returns 0, or a code that fails the
 // queue. `scratch` is the running thread's own, at least the launch's scratch_bytes, 64-byte
@@ -42,34 +45,41 @@ struct CpuKernelEntry {
   const char* name;
   CpuKernel function;
 };
-// The one exported symbol of a CPU artifact's shared object: kCpuLibraryQuerySymbol.
+// What the one exported symbol of a CPU artifact's shared object, kCpuLibraryQuerySymbol, returns.
 struct CpuLibrary {
-  uint32_t abi_version;
+  uint32_t abi_version;  // kKernelAbiVersion
   uint32_t entry_count;
   const CpuKernelEntry* entries;
-  uint8_t source_digest[32];  // of the descriptors it was made from; tells libraries apart
+  uint8_t source_digest[32];  // the artifact's; tells a library from another loaded in its place
 };
 using CpuLibraryQuery = const CpuLibrary* (*)();
 inline constexpr char kCpuLibraryQuerySymbol[] = "stampmill_kernel_library";
 
-// A parsed artifact over bytes in memory or in an open file. When `file` is valid, the code is
-// loaded from that descriptor (decision 25) at `file_offset + code_offset`.
+// An artifact over bytes in memory (a mapped file, mostly). Immutable value; copies share the
+// owner.
 class Artifact {
  public:
-  // Checks the head and the digest of the code; DATA_LOSS says what is wrong. `owner` keeps bytes.
+  // Checks everything in the table: versions, target, sizes and both digests. DATA_LOSS says what
+  // is wrong. `owner` keeps the bytes alive (null: the caller does).
   static absl::StatusOr<Artifact> Parse(std::span<const std::byte> bytes,
                                         std::shared_ptr<const void> owner);
-  static std::string Serialize(const Target& target, std::span<const std::byte> code);
+  // The file's bytes. REQUIRES: code is not larger than kArtifactCodeBytesMax (limits.h).
+  static std::string Serialize(const Target& target, const Digest& source_digest,
+                               std::span<const std::byte> code);
 
   const Target& target() const { return target_; }
   uint32_t abi_version() const { return abi_version_; }
   const Digest& code_digest() const { return code_digest_; }
+  const Digest& source_digest() const { return source_digest_; }
   std::span<const std::byte> code() const { return code_; }
 
  private:
+  Artifact() = default;
+
   Target target_;
   uint32_t abi_version_ = 0;
   Digest code_digest_;
+  Digest source_digest_;
   std::span<const std::byte> code_;
   std::shared_ptr<const void> owner_;
 };

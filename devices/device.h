@@ -19,6 +19,7 @@
 #include "base/waker.h"
 #include "devices/artifact.h"
 #include "devices/target.h"
+#include "devices/timeline.h"
 
 namespace stampmill {
 
@@ -57,17 +58,29 @@ struct BufferRef {
 };
 
 // Immutable loaded code on one Device; launchable from any of its queues. An executable has one or
-// more entries (kernels), found by index in the artifact's table. Thread-safe.
+// more entries (kernels), found by index in the artifact's table. Thread-safe. It must outlive the
+// work that launches it.
 class Executable {
  public:
+  // `device` is the one whose queues may launch it.
+  explicit Executable(const Device* device) : device_(device) {}
   virtual ~Executable() = default;
+  Executable(const Executable&) = delete;
+  Executable& operator=(const Executable&) = delete;
+
+  const Device* device() const { return device_; }
   virtual int32_t entry_count() const = 0;
   // Index of the entry named `name`, NOT_FOUND else.
   virtual absl::StatusOr<int32_t> FindEntry(absl::string_view name) const = 0;
+
+ private:
+  const Device* const device_;
 };
 
+// Either side may be host memory that the device imported. The ranges have one size and are the
+// same or do not overlap.
 struct CopyCommand {
-  BufferRef source, target;  // same size; either side may be host memory imported by the device
+  BufferRef source, target;
 };
 struct FillCommand {
   BufferRef target;
@@ -76,18 +89,23 @@ struct FillCommand {
 struct LaunchCommand {
   const Executable* executable = nullptr;
   int32_t entry = 0;
-  // Parameters in the order of the kernel's descriptor. Borrowed until the queue passes this point.
+  // Parameters in the order of the kernel's descriptor; at most kLaunchBuffersMax.
   std::span<const BufferRef> buffers;
   std::span<const int64_t> dims;
-  int64_t tasks = 0;             // independent tasks; on a GPU the grid follows from dims
-  int64_t scratch_bytes = 0;     // for each task that runs at the same time
-  int64_t nanos_estimate = 0;    // 0: unknown; lets the CPU run short work on the caller
+  int64_t tasks = 0;  // independent tasks, 0: nothing runs; on a GPU the grid follows from dims
+  int64_t scratch_bytes = 0;  // for each task that runs at the same time
+  // Predicted time of all tasks on one thread. 0: unknown, which counts as long. The CPU runs short
+  // work on the caller and cuts launches into pieces by it (decision 31).
+  int64_t nanos_estimate = 0;
 };
+// The queue's timeline reaches `value`; in one queue each is greater than the one before.
 struct SignalCommand {
-  uint64_t value = 0;            // the queue's timeline reaches it; values only go up
+  uint64_t value = 0;
 };
+// What follows starts only when `queue`, of any device, has passed `value`. It must come to pass it
+// or be destroyed, and must outlive this command. If it failed before that value, so does this one.
 struct WaitCommand {
-  class Queue* queue = nullptr;  // another queue of any device
+  class Queue* queue = nullptr;
   uint64_t value = 0;
 };
 using Command = std::variant<CopyCommand, FillCommand, LaunchCommand, SignalCommand, WaitCommand>;
@@ -98,26 +116,40 @@ using Command = std::variant<CopyCommand, FillCommand, LaunchCommand, SignalComm
 // rest by any.
 class Queue {
  public:
-  virtual ~Queue() = default;  // waits for submitted work
-  // What the commands borrow must stay until a signal after it is reached. INVALID_ARGUMENT when a
-  // command is malformed (nothing of the list runs), the sticky failure when there is one.
+  // `waker` may be null; it outlives the queue.
+  explicit Queue(Waker* waker) : timeline_(waker) {}
+  // Waits for submitted work, waits for other queues included.
+  virtual ~Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  // The list itself and everything in it is borrowed: it must stay as it is until the queue passes
+  // a signal at or behind its end, or is destroyed. An error means that nothing of the list was
+  // taken: INVALID_ARGUMENT when a command is malformed, RESOURCE_EXHAUSTED when kQueueListsMax
+  // lists are under way, the sticky failure when there is one.
   virtual absl::Status Submit(std::span<const Command> commands) = 0;
+
   // The highest signal value passed.
-  virtual uint64_t completed() const = 0;
-  virtual absl::Status status() const = 0;
+  uint64_t completed() const { return timeline_.completed(); }
+  absl::Status status() const { return timeline_.status(); }
   // Blocks until `value` has passed; returns status(). For tools and tests; the engine sleeps on
   // its waker.
-  virtual absl::Status Synchronize(uint64_t value) = 0;
+  absl::Status Synchronize(uint64_t value) { return timeline_.Wait(value); }
+  // For other backends' queues, which park on it.
+  Timeline& timeline() { return timeline_; }
+
+ protected:
+  Timeline timeline_;
 };
 
 struct DeviceInfo {
-  std::string id;           // "cpu", "cuda:0", "npu:0"
-  std::string name;         // of the hardware, for people
-  Target target;            // the best class of code it runs
+  std::string id;    // "cpu", "cuda:0", "npu:0"
+  std::string name;  // of the hardware, for people
+  Target target;     // the best class of code it runs
   int64_t memory_bytes = 0;
-  int32_t threads = 0;      // workers (CPU), multiprocessors (GPU), columns (NPU)
+  int32_t threads = 0;  // workers (CPU), multiprocessors (GPU), columns (NPU)
   bool emulated = false;
-  bool host_memory = false; // device addresses are host pointers; imports cost nothing
+  bool host_memory = false;  // device addresses are host pointers; imports cost nothing
 };
 
 // Thread-safe; outlives all it hands out.
@@ -126,14 +158,17 @@ class Device {
   virtual ~Device() = default;
   virtual const DeviceInfo& info() const = 0;
   // RESOURCE_EXHAUSTED when there is no room. Aligned to 64 bytes at least. Contents unspecified.
+  // Size 0 gives a valid buffer without room.
   virtual absl::StatusOr<Buffer> Allocate(size_t size_bytes) = 0;
   // Makes host memory usable by this device's queues. The caller keeps the memory alive and mapped
-  // as long as the Buffer. UNIMPLEMENTED where the hardware cannot: the caller then copies.
+  // as long as the Buffer. UNIMPLEMENTED where the hardware cannot: the caller then copies. Without
+  // `writable` the device only reads it.
   virtual absl::StatusOr<Buffer> Import(std::span<std::byte> host, bool writable) = 0;
   // Code must match the device: INVALID_ARGUMENT for another kind or a higher class of target, a
   // wrong ABI version or digest. `artifact` was verified by its owner and is borrowed for the call.
   virtual absl::StatusOr<std::shared_ptr<const Executable>> Load(const Artifact& artifact) = 0;
-  // `waker` is bumped whenever a signal passes or the queue fails; it outlives the queue.
+  // `waker` (may be null) is bumped whenever a signal passes or the queue fails; it outlives the
+  // queue.
   virtual absl::StatusOr<std::unique_ptr<Queue>> CreateQueue(Waker* waker) = 0;
 
  private:
