@@ -145,22 +145,28 @@ def fuzz_test(name, srcs, corpus, deps, size = "small"):
 def python_test(name, main, environment = "tests", args = [], data = [], **kwargs):
     """A test that is a Python program, run by an environment that bazelw made.
 
-    It passes when `main` ends with status 0. Files of `data` lie under the working directory at
-    their workspace paths; `args` may name them with $(rootpath).
+    It passes when `main` ends with status 0; tests/unittest_xml.py counts cases. Files of `data` lie
+    under the working directory at their workspace paths, where Python files can also be imported
+    from; `args` may name them with $(rootpath).
 
     Args:
       name: of the test.
       main: the program, a file.
-      environment: which lock file of deploy/python/ it runs with.
+      environment: which lock file of deploy/python/ it runs with; None is the distribution's Python.
       args: arguments for `main`.
       data: files and programs it reads or starts, other Python files that it imports.
       **kwargs: as for any test.
     """
-    python = "@python_%s//:python" % environment
+    if environment:
+        repository = ["@python_%s//:python" % environment]
+        interpreter = "$(rootpath %s)" % repository[0]
+    else:
+        repository = []
+        interpreter = "/usr/bin/python3"
     native.sh_test(
         name = name,
         srcs = ["//tests:run_python.sh"],
-        args = ["$(rootpath %s)" % python, "$(rootpath %s)" % main] + args,
-        data = [python, main] + data,
+        args = [interpreter, "$(rootpath %s)" % main] + args,
+        data = repository + [main, "//tests:unittest_xml.py"] + data,
         **kwargs
     )

@@ -1,4 +1,5 @@
 #!/bin/sh
-# run_python.sh PYTHON PROGRAM ARGUMENTS...: what python_test starts. PYTHON is the environment's
-# wrapper; its path relative to the runfiles begins with ../ or external/.
+# run_python.sh PYTHON PROGRAM ARGUMENTS...: what python_test starts, in the root of the runfiles.
+# Imports are by workspace path: from tests import unittest_xml.
+export PYTHONPATH="$PWD"
 exec "$@"

@@ -1,4 +1,5 @@
-// Lets ThreadSanitizer see absl::Mutex and absl::CondVar, whose library is not instrumented.
+// Lets ThreadSanitizer see absl's locks, whose library is not instrumented: Mutex, CondVar,
+// Notification and BlockingCounter.
 //
 // Linked, exported, into every ThreadSanitizer binary that uses them (also through gRPC), this
 // defines the public locking methods. Each calls the library's own definition, which is the next
@@ -10,7 +11,9 @@
 #include <dlfcn.h>
 #include <time.h>
 
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -70,6 +73,9 @@ ABSL_NAMESPACE_BEGIN
 
 #define MUTEX "_ZN4absl7debian35Mutex"
 #define CONDVAR "_ZN4absl7debian37CondVar"
+#define NOTIFICATION "_ZN4absl7debian312Notification"
+#define CONST_NOTIFICATION "_ZNK4absl7debian312Notification"
+#define COUNTER "_ZN4absl7debian315BlockingCounter"
 
 void Mutex::Lock() {
   static const Next<void> next(MUTEX "4LockEv");
@@ -150,6 +156,54 @@ bool CondVar::WaitWithDeadline(Mutex* mutex, Time deadline) {
   const bool timed_out = next(this, mutex, deadline);
   __tsan_acquire(mutex);
   return timed_out;
+}
+
+void Notification::Notify() {
+  static const Next<void> next(NOTIFICATION "6NotifyEv");
+  // Both for the waits below and for HasBeenNotified, which is inline and reads the flag after the
+  // mutex.
+  __tsan_release(this);
+  __tsan_release(reinterpret_cast<char*>(this) + sizeof(Mutex));
+  next(this);
+}
+
+void Notification::WaitForNotification() const {
+  static const Next<void> next(CONST_NOTIFICATION "19WaitForNotificationEv");
+  Notification* const self = const_cast<Notification*>(this);
+  next(self);
+  __tsan_acquire(self);
+}
+
+bool Notification::WaitForNotificationWithTimeout(Duration timeout) const {
+  static const Next<bool, Duration> next(CONST_NOTIFICATION
+                                         "30WaitForNotificationWithTimeoutENS0_8DurationE");
+  Notification* const self = const_cast<Notification*>(this);
+  const bool notified = next(self, timeout);
+  if (notified) __tsan_acquire(self);
+  return notified;
+}
+
+bool Notification::WaitForNotificationWithDeadline(Time deadline) const {
+  static const Next<bool, Time> next(CONST_NOTIFICATION
+                                     "31WaitForNotificationWithDeadlineENS0_4TimeE");
+  Notification* const self = const_cast<Notification*>(this);
+  const bool notified = next(self, deadline);
+  if (notified) __tsan_acquire(self);
+  return notified;
+}
+
+bool BlockingCounter::DecrementCount() {
+  static const Next<bool> next(COUNTER "14DecrementCountEv");
+  __tsan_release(this);
+  const bool zero = next(this);
+  if (zero) __tsan_acquire(this);
+  return zero;
+}
+
+void BlockingCounter::Wait() {
+  static const Next<void> next(COUNTER "4WaitEv");
+  next(this);
+  __tsan_acquire(this);
 }
 
 ABSL_NAMESPACE_END

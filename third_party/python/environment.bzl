@@ -3,7 +3,7 @@
 def _wrapper(repository_ctx, name, program, environment, packages, stamp):
     repository_ctx.file(name, """#!/bin/sh
 # Runs {program} of the environment made from a lock file with hash {stamp}.
-unset PYTHONPATH PYTHONHOME
+unset PYTHONHOME
 export PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH={libraries}
 exec {program} "$@"
 """.format(
