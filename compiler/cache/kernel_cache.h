@@ -36,6 +36,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -50,6 +51,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "compiler/cache/model_record.h"
+#include "compiler/cache/object_file.h"
 
 namespace stampmill {
 
@@ -79,7 +81,6 @@ class CacheObject {
 
  private:
   friend class KernelCache;
-  friend struct CacheObjectReader;
   Digest digest_;
   bool is_weights_ = false;
   FileDescriptor file_;
@@ -145,6 +146,8 @@ class KernelCache {
   // (counted as a miss), DATA_LOSS when its record is corrupt (removed); the model file's own errors
   // name it. Marks the record as used.
   absl::StatusOr<ModelRecord> FindModel(const ModelSource& source);
+  // Whether FindModel would find it; counts nothing.
+  bool HasModel(const ModelSource& source);
   // Makes `record` findable: its objects must be there (FAILED_PRECONDITION). `record.sources` are
   // the model file, then its external data by path relative to the model file's folder.
   absl::Status PutModel(const ModelRecord& record);
@@ -179,7 +182,7 @@ class KernelCache {
   // object then stays in this process.
   absl::StatusOr<Digest> Put(std::span<const std::byte> bytes);
   // Stores packed weights, the concatenation of `parts`.
-  absl::StatusOr<Digest> PutWeights(std::span<const std::span<const std::byte>> parts);
+  absl::StatusOr<Digest> PutWeights(ByteParts parts);
   // The verified object; equal digests share one mapping. NOT_FOUND; DATA_LOSS when it is corrupt.
   absl::StatusOr<CacheObjectPtr> Get(const Digest& digest);
   bool Contains(const Digest& digest);
@@ -216,30 +219,41 @@ class KernelCache {
   absl::StatusOr<int64_t> Import(absl::string_view path);
 
  private:
-  KernelCache(KernelCacheOptions options, std::unique_ptr<CacheDirectory> directory);
+  KernelCache(KernelCacheOptions options, std::unique_ptr<CacheDirectory> disk,
+              std::string read_only_reason);
 
-  absl::StatusOr<Digest> Store(const Digest& digest,
-                               std::span<const std::span<const std::byte>> parts);
-  absl::StatusOr<Digest> KeepInMemory(const Digest& digest,
-                                      std::span<const std::span<const std::byte>> parts);
-  absl::StatusOr<ModelKey> KeyOf(const ModelSource& source);
-  void CountCorrupt(absl::string_view relative, const absl::Status& why);
-  void CountWriteFailure(const absl::Status& why);
+  // Reads and checks one object file.
+  static absl::StatusOr<CacheObjectPtr> OpenObject(FileDescriptor file, const Digest& digest);
+  absl::StatusOr<Digest> Store(const Digest& digest, ByteParts parts);
+  absl::Status KeepInMemory(const Digest& digest, ByteParts parts);
+  absl::StatusOr<ModelKey> KeyOf(const ModelSource& source, const Digest& model);
+  absl::StatusOr<ModelRecord> ReadModel(const ModelKey& key);
+  absl::StatusOr<ModelRecord> Lookup(const ModelSource& source, const Digest& model);
+  absl::StatusOr<std::vector<std::string>> ExternalFiles(const Digest& model);
+  std::optional<Digest> RememberedDigest(const std::string& identity);
+  void RememberDigest(const std::string& identity, const Digest& digest);
+  absl::Status WriteRecord(absl::string_view relative, absl::string_view text, bool sync);
+  // Counts, logs and removes what `why` says is corrupt.
+  void Refuse(absl::string_view relative, const absl::Status& why);
+  absl::StatusOr<CachePruneReport> PruneLocked(uint64_t size_bytes_max);
+  absl::Status RemoveUnneeded(std::span<const CacheListing::Model> kept, CachePruneReport& report);
 
   const KernelCacheOptions options_;
-  std::string read_only_reason_;
   const std::unique_ptr<CacheDirectory> disk_;  // null without a directory
+  const std::string read_only_reason_;
 
   mutable absl::Mutex mutex_;
   KernelCacheCounters counters_ ABSL_GUARDED_BY(mutex_);
-  // Objects of this process only, and those that are mapped now.
+  // Objects and records of this process only, and the objects that somebody has mapped now.
   absl::flat_hash_map<Digest, CacheObjectPtr> memory_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Digest, std::weak_ptr<const CacheObject>> mapped_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<Digest, ModelRecord> memory_models_ ABSL_GUARDED_BY(mutex_);  // by key
+  absl::flat_hash_map<ModelKey, ModelRecord> memory_models_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Digest, KernelRecord> memory_kernels_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Digest, std::vector<std::string>> memory_files_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, Digest> file_digests_ ABSL_GUARDED_BY(mutex_);  // by identity
-  absl::flat_hash_set<std::string> locked_ ABSL_GUARDED_BY(mutex_);  // names held in this process
+  absl::flat_hash_map<std::string, Digest> file_digests_ ABSL_GUARDED_BY(mutex_);
+  // Objects found corrupt that could not be removed.
+  absl::flat_hash_set<Digest> refused_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_set<std::string> locked_ ABSL_GUARDED_BY(mutex_);  // Locks held in this process
 };
 
 }  // namespace stampmill
