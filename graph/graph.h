@@ -4,6 +4,11 @@
 //
 // Nodes are kept in topological order. Owned by one thread at a time. ValueIds are dense and never
 // reused; a removed node's outputs have no producer and no use.
+//
+// Bodies of If, Loop and Scan are graphs of their own, in attributes. What a body uses of the graph
+// around it is an explicit input: the last `captures` inputs of the body, given by as many last
+// inputs of the node, in the same order for each body of a node. Constants of the outer graph are
+// repeated in the body instead (tensors share their bytes).
 #pragma once
 
 #include <cstdint>
@@ -11,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -85,6 +91,9 @@ class Graph {
   // Appends a node with `output_count` new values; they are named after the node unless names are
   // given. Inputs must exist (CHECK: callers are builders and passes; the importer checks first).
   NodeId AddNode(Node node, int output_count);
+  // The same for outputs that are there already, in node.outputs: values without a producer, or
+  // kNoValue (CHECK).
+  NodeId AddNode(Node node);
   // One-output shorthand for builders and passes.
   ValueId Op(absl::string_view op_type, absl::string_view domain, std::vector<ValueId> inputs,
              absl::flat_hash_map<std::string, Attribute> attributes = {});
@@ -119,14 +128,19 @@ class Graph {
   // Sorts nodes topologically; INVALID_ARGUMENT names a node on a cycle.
   absl::Status SortTopologically();
   // Every value used is a graph input, a constant or the output of an earlier node; produced once.
+  // INTERNAL: a pass has a defect.
   absl::Status Verify() const;
   std::string ToString() const;
 
+  // How many of the last inputs stand for values of the graph around this body.
+  int32_t captures = 0;
+
   // File-level facts the importer keeps for `inspect` and metadata.
   std::string name;
-  std::string producer;
+  std::string producer;  // name and version
   int64_t ir_version = 0;
-  absl::flat_hash_map<std::string, int64_t> opsets;
+  absl::flat_hash_map<std::string, int64_t> opsets;           // declared version by domain
+  std::vector<std::pair<std::string, std::string>> metadata;  // as in the file
 
  private:
   std::vector<Value> values_;
