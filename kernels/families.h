@@ -5,4 +5,11 @@
 
 #include "kernels/op.h"
 
-namespace stampmill {}  // namespace stampmill
+namespace stampmill {
+
+std::span<const OpDefinition> MatMulOps();
+std::span<const OpDefinition> NormalizationOps();
+std::span<const OpDefinition> ReduceOps();
+std::span<const OpDefinition> SoftmaxOps();
+
+}  // namespace stampmill

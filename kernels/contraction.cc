@@ -1,0 +1,151 @@
+#include "kernels/contraction.h"
+
+#include <utility>
+
+#include "base/status_macros.h"
+#include "kernels/packing.h"
+
+namespace stampmill {
+namespace {
+
+// Shape of the packed right-hand side.
+Shape PackedShape(const Product& product, bool batched, int64_t panel) {
+  Shape shape;
+  if (batched) shape = product.batch;
+  shape.push_back(CeilDiv(product.n, panel));
+  shape.push_back(ElementCount(product.k));
+  shape.push_back(panel);
+  return shape;
+}
+
+absl::StatusOr<ValueId> PackConstant(LowerContext& context, const Product& product, bool batched,
+                                     int64_t panel) {
+  const std::vector<int64_t> extents = ConstantShape(product.b_operand.shape);
+  PackPlan plan{
+      .k = std::vector<PackAxis>(product.k.size()), .panel = panel, .dtype = product.accumulator};
+  if (batched) plan.batch.resize(product.batch.size());
+  // Extents of batch and k are those of the contraction: b may repeat along them.
+  for (size_t i = 0; i < plan.batch.size(); ++i) {
+    if (!product.batch[i].is_constant()) {
+      return absl::InternalError("a constant of a contraction has a batch of unknown size");
+    }
+    plan.batch[i].extent = *product.batch[i].constant();
+  }
+  int64_t stride = 1;
+  for (size_t i = extents.size(); i-- > 0;) {
+    const ProductAxis& axis = product.b_axes[i];
+    const PackAxis source{.extent = extents[i], .stride = stride};
+    if (axis.role == ProductAxis::Role::kBatch) plan.batch[axis.index] = source;
+    if (axis.role == ProductAxis::Role::kK) plan.k[axis.index] = source;
+    if (axis.role == ProductAxis::Role::kN) plan.n.insert(plan.n.begin(), source);
+    stride *= extents[i];
+  }
+  ASSIGN_OR_RETURN(Tensor packed, PackPanels(*product.b_constant, plan));
+  return context.NewConstant(std::move(packed), "panels");
+}
+
+// Coordinates of b's element from those of the packed value: batch..., panel, k..., column.
+std::vector<Expr> SourceCoords(const Product& product, const std::vector<Expr>& batch,
+                               const std::vector<Expr>& k, Expr n) {
+  std::vector<Expr> coords(product.b_axes.size());
+  // n axes from the innermost outward; the outermost needs no modulo.
+  size_t n_left = 0;
+  for (const ProductAxis& axis : product.b_axes) {
+    n_left += axis.role == ProductAxis::Role::kN ? 1 : 0;
+  }
+  for (size_t i = coords.size(); i-- > 0;) {
+    const ProductAxis& axis = product.b_axes[i];
+    const DimExpr& dim = product.b_operand.shape[i];
+    if (axis.role == ProductAxis::Role::kSingle) coords[i] = Int(0);
+    if (axis.role == ProductAxis::Role::kBatch) {
+      coords[i] = BroadcastCoord(dim, product.batch[axis.index], batch[axis.index]);
+    }
+    if (axis.role == ProductAxis::Role::kK) coords[i] = k[axis.index];
+    if (axis.role == ProductAxis::Role::kN) {
+      coords[i] = --n_left == 0 ? n : FloorModulo(n, Extent(dim));
+      n = FloorDivide(n, Extent(dim));
+    }
+  }
+  return coords;
+}
+
+ValueId EmitPacking(LowerContext& context, const Product& product, bool batched, int64_t panel) {
+  const DType dtype = product.accumulator;
+  const size_t batch_rank = batched ? product.batch.size() : 0;
+  const Shape packed = PackedShape(product, batched, panel);
+  Nest nest;
+  nest.kept.assign(packed.begin(), packed.begin() + static_cast<int64_t>(batch_rank + 1));
+  nest.kept.insert(nest.kept.end(), product.k.begin(), product.k.end());
+  nest.kept.push_back(panel);
+  const std::vector<Expr> batch = Coords(0, batch_rank);
+  const std::vector<Expr> k = Coords(batch_rank + 1, product.k.size());
+  const Expr column = Expr::Coord(static_cast<int32_t>(nest.kept.size() - 1));
+  const Expr n = Expr::Coord(static_cast<int32_t>(batch_rank)) * Int(panel) + column;
+
+  StageOperands operands;
+  const int32_t source = operands.Add(product.b, product.b_operand.dtype, product.b_operand.shape);
+  // The last panel may be wider than n.
+  const bool ragged = !product.n.is_constant() || *product.n.constant() % panel != 0;
+  const Expr within = ragged ? Less(n, Extent(product.n)) : Expr();
+  const Expr element =
+      Expr::Cast(dtype, operands.LoadIf(within, source, SourceCoords(product, batch, k, n),
+                                        Expr::ConstantInt(product.b_operand.dtype, 0)));
+  nest.result = element;
+  if (product.b_adjust) {
+    const Expr last = Extent(product.n - 1);
+    const Expr adjusted = product.b_adjust(operands, element, ragged ? Minimum(n, last) : n);
+    nest.result = ragged ? Expr::Select(within, adjusted, Expr::ConstantInt(dtype, 0)) : adjusted;
+  }
+  nest.output = {.dtype = dtype, .shape = packed};
+  if (product.k.size() != 1) {
+    Expr flat = Int(0);
+    for (size_t i = 0; i < k.size(); ++i) flat = flat * Extent(product.k[i]) + k[i];
+    nest.output_coordinates = Coords(0, batch_rank + 1);
+    nest.output_coordinates.push_back(flat);
+    nest.output_coordinates.push_back(column);
+  }
+  const ValueId value = context.NewValue(dtype, packed, "panels");
+  EmitNest(context, std::move(operands), std::move(nest), value);
+  return value;
+}
+
+}  // namespace
+
+std::optional<DType> ContractionAccumulator(DType dtype) {
+  if (IsFloat(dtype)) return ComputeType(dtype);
+  if (IsInteger(dtype) && SizeBytes(dtype) <= 4) return DType::kI32;
+  return std::nullopt;
+}
+
+absl::Status EmitProduct(LowerContext& context, Product product, ValueId output) {
+  bool batched = false;
+  for (const ProductAxis& axis : product.b_axes) {
+    batched = batched || axis.role == ProductAxis::Role::kBatch;
+  }
+  const int64_t panel =
+      context.options().panel(product.n, product.accumulator, context.options().target);
+  ValueId packed = kNoValue;
+  if (product.b_constant.has_value()) {
+    ASSIGN_OR_RETURN(packed, PackConstant(context, product, batched, panel));
+  } else {
+    packed = EmitPacking(context, product, batched, panel);
+  }
+  Contraction contraction{.batch = product.batch,
+                          .m = product.m,
+                          .n = product.n,
+                          .k = product.k,
+                          .accumulator = product.accumulator,
+                          .a = product.a,
+                          .b_batched = batched,
+                          .panel = panel,
+                          .result = product.result,
+                          .output = product.output,
+                          .output_coordinates = product.output_coordinates};
+  contraction.b =
+      product.operands.Add(packed, product.accumulator, PackedShape(product, batched, panel));
+  contraction.operands = product.operands.TakeOperands();
+  context.EmitContraction(std::move(contraction), product.operands.TakeValues(), output);
+  return absl::OkStatus();
+}
+
+}  // namespace stampmill

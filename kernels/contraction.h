@@ -1,0 +1,59 @@
+// From "a sum of products" to a Contraction stage: what MatMul, Gemm, Einsum and the convolutions
+// have in common. The right-hand side is brought into panel layout here: at compile time when it is
+// constant, by a nest of its own otherwise, into which fusion can pull whatever made it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "graph/dim.h"
+#include "graph/dtype.h"
+#include "graph/expr.h"
+#include "graph/nest.h"
+#include "kernels/op.h"
+#include "kernels/stage_builder.h"
+
+namespace stampmill {
+
+// What one axis of the right-hand side is to the contraction.
+struct ProductAxis {
+  enum class Role { kBatch, kK, kN, kSingle };  // kSingle: an extent of 1 that is no axis
+  Role role = Role::kSingle;
+  size_t index = 0;  // kBatch, kK: which axis of batch or k. Axes of n follow each other in order.
+};
+
+struct Product {
+  // The contraction's extents; n may be made of several axes of b, flattened row-major.
+  Shape batch;
+  Shape m;  // one or more
+  DimExpr n;
+  Shape k;
+  DType accumulator = DType::kF32;
+
+  // Operands of `a` and `result`.
+  StageOperands operands;
+  Expr a;  // over batch, m, k; of the accumulator's dtype
+
+  ValueId b = kNoValue;
+  Operand b_operand;
+  std::vector<ProductAxis> b_axes;   // one an axis of b
+  std::optional<Tensor> b_constant;  // contents, when known; `b` may then be kNoValue
+  // What is multiplied, from b's element in the accumulator's dtype; `n` is its column. May add
+  // operands. Not used for a constant.
+  std::function<Expr(StageOperands& operands, const Expr& element, const Expr& n)> b_adjust;
+
+  Expr result;  // from Accumulator(0) and the coordinates batch, m, n
+  Operand output;
+  std::vector<Expr> output_coordinates;  // over batch, m, n; empty: these, in order
+};
+
+// The dtype that products of `dtype` accumulate in, when a contraction can: f32 for f16, bf16 and
+// f32, f64, i32 for integers of up to 32 bits.
+std::optional<DType> ContractionAccumulator(DType dtype);
+
+absl::Status EmitProduct(LowerContext& context, Product product, ValueId output);
+
+}  // namespace stampmill

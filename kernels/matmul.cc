@@ -1,0 +1,516 @@
+// MatMul, MatMulInteger and Gemm. MatMul broadcasts batch axes as numpy does; a batch axis along
+// which the right-hand side does not vary becomes an axis of rows, so that weights are packed once
+// and rows of all batches share them.
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "kernels/contraction.h"
+#include "kernels/families.h"
+#include "kernels/host_values.h"
+#include "kernels/reference.h"
+#include "kernels/shape_rules.h"
+#include "kernels/stage_builder.h"
+
+namespace stampmill {
+namespace {
+
+// The axes of a MatMul. `a` is [batch..., m, k] or [k], `b` is [batch..., k, n] or [k].
+template <typename Extents>
+struct MatMulAxes {
+  Extents a_batch, b_batch;
+  bool has_m = false, has_n = false;
+
+  MatMulAxes(const Extents& a, const Extents& b) {
+    has_m = a.size() > 1;
+    has_n = b.size() > 1;
+    if (has_m) a_batch.assign(a.begin(), a.end() - 2);
+    if (has_n) b_batch.assign(b.begin(), b.end() - 2);
+  }
+};
+
+bool IsByte(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
+
+absl::StatusOr<Shape> InferProductShape(InferContext& context) {
+  ASSIGN_OR_RETURN(const Shape a, context.InputShape(0));
+  ASSIGN_OR_RETURN(const Shape b, context.InputShape(1));
+  if (a.empty() || b.empty()) return context.Error("a scalar cannot be multiplied as a matrix");
+  const MatMulAxes<Shape> axes(a, b);
+  const DimExpr& b_length = b[axes.has_n ? b.size() - 2 : 0];
+  RETURN_IF_ERROR(RequireEqual(context, a.back(), b_length, "inner dims of A and B"));
+  ASSIGN_OR_RETURN(Shape shape,
+                   BroadcastShapes(context, std::vector<Shape>{axes.a_batch, axes.b_batch}));
+  if (axes.has_m) shape.push_back(a[a.size() - 2]);
+  if (axes.has_n) shape.push_back(b.back());
+  return shape;
+}
+
+absl::Status InferMatMul(InferContext& context) {
+  ASSIGN_OR_RETURN(const DType dtype, context.InputDType(0));
+  ASSIGN_OR_RETURN(const DType other, context.InputDType(1));
+  if (dtype != other || dtype == DType::kBool) {
+    return context.Error(absl::StrCat("types of A and B: got ", Name(dtype), " and ", Name(other)));
+  }
+  ASSIGN_OR_RETURN(Shape shape, InferProductShape(context));
+  return context.SetOutput(0, dtype, std::move(shape));
+}
+
+// a_zero_point: a scalar or one a row of A; b_zero_point: a scalar or one a column of B.
+absl::Status InferMatMulInteger(InferContext& context) {
+  for (size_t i = 0; i < 2; ++i) {
+    ASSIGN_OR_RETURN(const DType dtype, context.InputDType(i));
+    ASSIGN_OR_RETURN(const Shape shape, context.InputShape(i));
+    if (!IsByte(dtype)) return context.Error("A and B must be int8 or uint8");
+    if (!context.HasInput(i + 2)) continue;
+    ASSIGN_OR_RETURN(const DType zero_dtype, context.InputDType(i + 2));
+    if (zero_dtype != dtype) return context.Error("a zero point must have its tensor's type");
+    ASSIGN_OR_RETURN(const Shape zero, context.InputShape(i + 2));
+    if (zero.empty() || (zero.size() == 1 && zero[0].IsConstant(1))) continue;
+    if (zero.size() != 1 || shape.size() < 2) {
+      return context.Unsupported("zero points of rank 2 and more");
+    }
+    RETURN_IF_ERROR(RequireEqual(context, zero[0], shape[shape.size() - (i == 0 ? 2 : 1)],
+                                 "zero points and rows or columns"));
+  }
+  ASSIGN_OR_RETURN(Shape shape, InferProductShape(context));
+  return context.SetOutput(0, DType::kI32, std::move(shape));
+}
+
+// Reference. Elements of A and B less their zero points, then plain loops.
+template <typename T>
+std::vector<T> Multiply(const std::vector<T>& a, const Dims& a_dims, const std::vector<T>& b,
+                        const Dims& b_dims, const Dims& batch) {
+  const MatMulAxes<Dims> axes(a_dims, b_dims);
+  const int64_t m = axes.has_m ? a_dims[a_dims.size() - 2] : 1;
+  const int64_t n = axes.has_n ? b_dims.back() : 1;
+  const int64_t k = a_dims.back();
+  std::vector<T> result;
+  ForEach<2>(batch, {BroadcastStrides(axes.a_batch, batch), BroadcastStrides(axes.b_batch, batch)},
+             [&](const auto& offset) {
+               const T* a_matrix = a.data() + offset[0] * m * k;
+               const T* b_matrix = b.data() + offset[1] * k * n;
+               for (int64_t row = 0; row < m; ++row) {
+                 for (int64_t column = 0; column < n; ++column) {
+                   T sum{0};
+                   for (int64_t i = 0; i < k; ++i) {
+                     sum = WrapAdd(sum, WrapMul(a_matrix[row * k + i], b_matrix[i * n + column]));
+                   }
+                   result.push_back(sum);
+                 }
+               }
+             });
+  return result;
+}
+
+absl::StatusOr<Dims> ProductBatch(const Dims& a, const Dims& b) {
+  const MatMulAxes<Dims> axes(a, b);
+  return BroadcastDims({axes.a_batch, axes.b_batch});
+}
+
+Dims ProductDims(const Dims& a, const Dims& b, Dims batch) {
+  const MatMulAxes<Dims> axes(a, b);
+  if (axes.has_m) batch.push_back(a[a.size() - 2]);
+  if (axes.has_n) batch.push_back(b.back());
+  return batch;
+}
+
+absl::StatusOr<std::vector<Tensor>> MatMulReference(const ReferenceArguments& arguments) {
+  const Tensor& a = arguments.inputs[0];
+  const Tensor& b = arguments.inputs[1];
+  ASSIGN_OR_RETURN(const Dims batch, ProductBatch(a.shape(), b.shape()));
+  absl::StatusOr<Tensor> output = WithArithmeticType(a.dtype(), [&]<typename T>(T) {
+    return MakeTensor(a.dtype(), ProductDims(a.shape(), b.shape(), batch),
+                      Multiply(ReadValues<T>(a), a.shape(), ReadValues<T>(b), b.shape(), batch));
+  });
+  if (!output.ok()) return output.status();
+  return One(*std::move(output));
+}
+
+// Subtracts zero points: one for all, or one for each coordinate of an axis of `stride` and
+// `extent`.
+void SubtractZeroPoints(std::vector<int64_t>& values, const Tensor& zero_points, int64_t stride,
+                        int64_t extent) {
+  const std::vector<int64_t> zeros = ReadValues<int64_t>(zero_points);
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t place = static_cast<int64_t>(i) / stride % extent;
+    values[i] -= zeros[zeros.size() == 1 ? 0 : static_cast<size_t>(place)];
+  }
+}
+
+absl::StatusOr<std::vector<Tensor>> MatMulIntegerReference(const ReferenceArguments& arguments) {
+  const Tensor& a = arguments.inputs[0];
+  const Tensor& b = arguments.inputs[1];
+  ASSIGN_OR_RETURN(const Dims batch, ProductBatch(a.shape(), b.shape()));
+  std::vector<int64_t> a_values = ReadValues<int64_t>(a);
+  std::vector<int64_t> b_values = ReadValues<int64_t>(b);
+  const auto has = [&](size_t i) {
+    return arguments.inputs.size() > i && arguments.inputs[i].valid();
+  };
+  if (has(2)) {
+    const int64_t rows = a.rank() > 1 ? a.shape()[a.shape().size() - 2] : 1;
+    SubtractZeroPoints(a_values, arguments.inputs[2], a.shape().back(), rows);
+  }
+  if (has(3)) SubtractZeroPoints(b_values, arguments.inputs[3], 1, b.shape().back());
+  ASSIGN_OR_RETURN(Tensor output,
+                   MakeTensor(DType::kI32, ProductDims(a.shape(), b.shape(), batch),
+                              Multiply(a_values, a.shape(), b_values, b.shape(), batch)));
+  return One(std::move(output));
+}
+
+// Lowering.
+
+// Zero point number `i` of the node for the element of row or column `place`.
+Expr ZeroPoint(const LowerContext& context, StageOperands& operands, size_t i, const Expr& place) {
+  const int32_t zero = operands.AddInput(context, i);
+  const Shape& shape = operands.operand(zero).shape;
+  std::vector<Expr> coords;
+  if (!shape.empty()) coords.push_back(shape[0].IsConstant(1) ? Int(0) : place);
+  return Expr::Cast(DType::kI32, operands.Load(zero, std::move(coords)));
+}
+
+// The constant right-hand side of MatMulInteger less its zero points, when both are known.
+absl::StatusOr<std::optional<Tensor>> ConstantRight(const LowerContext& context) {
+  const std::optional<Tensor>& b = context.input(1).constant;
+  if (!b.has_value()) return std::optional<Tensor>();
+  if (!context.HasInput(3)) return b;
+  const std::optional<Tensor>& zero = context.input(3).constant;
+  if (!zero.has_value()) return std::optional<Tensor>();
+  std::vector<int64_t> values = ReadValues<int64_t>(*b);
+  SubtractZeroPoints(values, *zero, 1, b->shape().back());
+  ASSIGN_OR_RETURN(Tensor adjusted, MakeTensor(DType::kI32, b->shape(), values));
+  return std::optional<Tensor>(std::move(adjusted));
+}
+
+// Coordinates of one side of a MatMul: its batch axes, then the last two or one.
+std::vector<Expr> SideCoords(const Shape& side_batch, const Shape& batch,
+                             const std::vector<Expr>& batch_coords, std::vector<Expr> inner) {
+  std::vector<Expr> coords;
+  const size_t skipped = batch.size() - side_batch.size();
+  for (size_t i = 0; i < side_batch.size(); ++i) {
+    coords.push_back(BroadcastCoord(side_batch[i], batch[skipped + i], batch_coords[skipped + i]));
+  }
+  coords.insert(coords.end(), inner.begin(), inner.end());
+  return coords;
+}
+
+Shape OutputBatch(const LowerContext& context, const MatMulAxes<Shape>& axes) {
+  Shape batch = *context.output(0).shape;
+  batch.resize(batch.size() - (axes.has_m ? 1 : 0) - (axes.has_n ? 1 : 0));
+  return batch;
+}
+
+// The batch axes of a MatMul, dealt out: those along which b varies stay batch axes of the
+// contraction, the others become rows.
+struct BatchAxes {
+  Shape batch, rows;
+  std::vector<Expr> coords;         // of the output's batch axes, in its order
+  std::vector<ProductAxis> b_axes;  // of b's batch axes
+};
+
+BatchAxes DealBatch(const Shape& batch, const Shape& b_batch) {
+  const size_t skipped = batch.size() - b_batch.size();
+  const auto varies = [&](size_t i) { return i >= skipped && !b_batch[i - skipped].IsConstant(1); };
+  BatchAxes result;
+  result.coords.resize(batch.size());
+  result.b_axes.resize(b_batch.size());
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (!varies(i)) continue;
+    result.coords[i] = Expr::Coord(static_cast<int32_t>(result.batch.size()));
+    result.b_axes[i - skipped] = {ProductAxis::Role::kBatch, result.batch.size()};
+    result.batch.push_back(batch[i]);
+  }
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (varies(i)) continue;
+    result.coords[i] = Expr::Coord(static_cast<int32_t>(result.batch.size() + result.rows.size()));
+    result.rows.push_back(batch[i]);
+  }
+  return result;
+}
+
+absl::Status LowerMatMulContraction(LowerContext& context) {
+  const bool quantised = context.node().op_type == "MatMulInteger";
+  const Shape& a = context.InputShape(0);
+  const Shape& b = context.InputShape(1);
+  const MatMulAxes<Shape> axes(a, b);
+  const Shape batch = OutputBatch(context, axes);
+  BatchAxes dealt = DealBatch(batch, axes.b_batch);
+  const DType dtype = context.output(0).dtype;
+
+  Product product;
+  product.accumulator = *ContractionAccumulator(dtype);
+  product.batch = dealt.batch;
+  product.m = dealt.rows;
+  Expr row = Int(0);
+  if (axes.has_m) {
+    row = Expr::Coord(static_cast<int32_t>(batch.size()));
+    product.m.push_back(a[a.size() - 2]);
+  }
+  if (product.m.empty()) product.m.push_back(1);
+  const size_t row_end = product.batch.size() + product.m.size();
+  product.n = b.back();
+  product.k = {a.back()};
+  const Expr inner = Expr::Coord(static_cast<int32_t>(row_end));
+  const int32_t left = product.operands.AddInput(context, 0);
+  product.a = Expr::Cast(
+      product.accumulator,
+      product.operands.Load(
+          left, SideCoords(axes.a_batch, batch, dealt.coords,
+                           axes.has_m ? std::vector<Expr>{row, inner} : std::vector<Expr>{inner})));
+  product.b = context.node().inputs[1];
+  product.b_operand = {.dtype = context.input(1).dtype, .shape = b};
+  product.b_axes = dealt.b_axes;
+  product.b_axes.push_back({ProductAxis::Role::kK, 0});
+  product.b_axes.push_back({ProductAxis::Role::kN, 0});
+  product.b_constant = context.input(1).constant;
+  if (quantised) {
+    if (context.HasInput(2)) {
+      product.a = product.a - ZeroPoint(context, product.operands, 2, row);
+    }
+    ASSIGN_OR_RETURN(product.b_constant, ConstantRight(context));
+    if (context.HasInput(3)) {
+      product.b_adjust = [&context](StageOperands& operands, const Expr& element, const Expr& n) {
+        return element - ZeroPoint(context, operands, 3, n);
+      };
+    }
+  }
+  product.result = Expr::Cast(dtype, Expr::Accumulator(product.accumulator, 0));
+  product.output = {.dtype = dtype, .shape = *context.output(0).shape};
+  product.output_coordinates = dealt.coords;
+  if (axes.has_m) product.output_coordinates.push_back(row);
+  product.output_coordinates.push_back(inner);  // n is numbered where k is in `a`
+  return EmitProduct(context, std::move(product), context.node().outputs[0]);
+}
+
+// One column, or a type that no contraction accumulates: a plain reduction.
+absl::Status LowerMatMulNest(LowerContext& context) {
+  const bool quantised = context.node().op_type == "MatMulInteger";
+  const Shape& a = context.InputShape(0);
+  const Shape& b = context.InputShape(1);
+  const MatMulAxes<Shape> axes(a, b);
+  const Shape batch = OutputBatch(context, axes);
+  const DType dtype = context.output(0).dtype;
+  const DType compute = ComputeType(dtype);
+  Nest nest{.kept = *context.output(0).shape, .reduced = {a.back()}};
+  const std::vector<Expr> coords = Coords(0, batch.size());
+  const Expr inner = Expr::Coord(static_cast<int32_t>(nest.kept.size()));
+  std::vector<Expr> a_inner = {inner}, b_inner = {inner};
+  Expr row = Int(0), column = Int(0);
+  if (axes.has_m) {
+    row = Expr::Coord(static_cast<int32_t>(batch.size()));
+    a_inner = {row, inner};
+  }
+  if (axes.has_n) {
+    column = Expr::Coord(static_cast<int32_t>(nest.kept.size() - 1));
+    b_inner = {inner, column};
+  }
+  StageOperands operands;
+  const int32_t left = operands.AddInput(context, 0);
+  const int32_t right = operands.AddInput(context, 1);
+  Expr x =
+      Expr::Cast(compute, operands.Load(left, SideCoords(axes.a_batch, batch, coords, a_inner)));
+  Expr y =
+      Expr::Cast(compute, operands.Load(right, SideCoords(axes.b_batch, batch, coords, b_inner)));
+  if (quantised && context.HasInput(2)) x = x - ZeroPoint(context, operands, 2, row);
+  if (quantised && context.HasInput(3)) y = y - ZeroPoint(context, operands, 3, column);
+  nest.reductions = {SumReduction(x * y)};
+  nest.result = Expr::Cast(dtype, Expr::Reduced(compute, 0));
+  nest.output = {.dtype = dtype, .shape = nest.kept};
+  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  return absl::OkStatus();
+}
+
+bool ContractsMatMul(const LowerContext& context) {
+  const Shape& b = context.InputShape(1);
+  return b.size() > 1 && !b.back().IsConstant(1) &&
+         ContractionAccumulator(context.output(0).dtype).has_value();
+}
+
+// Gemm.
+
+struct GemmAttributes {
+  bool transpose_a = false, transpose_b = false;
+  float alpha = 1, beta = 1;
+};
+
+absl::StatusOr<GemmAttributes> ReadGemm(const Node& node) {
+  GemmAttributes gemm;
+  ASSIGN_OR_RETURN(const int64_t transpose_a, node.Int("transA", 0));
+  ASSIGN_OR_RETURN(const int64_t transpose_b, node.Int("transB", 0));
+  ASSIGN_OR_RETURN(gemm.alpha, node.Float("alpha", 1));
+  ASSIGN_OR_RETURN(gemm.beta, node.Float("beta", 1));
+  gemm.transpose_a = transpose_a != 0;
+  gemm.transpose_b = transpose_b != 0;
+  return gemm;
+}
+
+absl::Status InferGemm(InferContext& context) {
+  ASSIGN_OR_RETURN(const GemmAttributes gemm, ReadGemm(context.node()));
+  ASSIGN_OR_RETURN(const DType dtype, context.InputDType(0));
+  ASSIGN_OR_RETURN(const DType other, context.InputDType(1));
+  ASSIGN_OR_RETURN(const Shape a, context.InputShape(0));
+  ASSIGN_OR_RETURN(const Shape b, context.InputShape(1));
+  if (dtype != other || dtype == DType::kBool) {
+    return context.Error(absl::StrCat("types of A and B: got ", Name(dtype), " and ", Name(other)));
+  }
+  if (a.size() != 2 || b.size() != 2) return context.Error("A and B must have rank 2");
+  RETURN_IF_ERROR(RequireEqual(context, a[gemm.transpose_a ? 0 : 1], b[gemm.transpose_b ? 1 : 0],
+                               "inner dims of A and B"));
+  const Shape shape = {a[gemm.transpose_a ? 1 : 0], b[gemm.transpose_b ? 0 : 1]};
+  if (context.HasInput(2)) {
+    ASSIGN_OR_RETURN(const Shape c, context.InputShape(2));
+    if (c.size() > 2) return context.Error("C must have rank 2 or less");
+    for (size_t i = 0; i < c.size(); ++i) {
+      const DimExpr& dim = c[c.size() - 1 - i];
+      if (dim.IsConstant(1)) continue;
+      RETURN_IF_ERROR(RequireEqual(context, dim, shape[1 - i], "dims of C and the result"));
+    }
+  }
+  return context.SetOutput(0, dtype, shape);
+}
+
+absl::StatusOr<std::vector<Tensor>> GemmReference(const ReferenceArguments& arguments) {
+  ASSIGN_OR_RETURN(const GemmAttributes gemm, ReadGemm(arguments.node));
+  const Tensor& a = arguments.inputs[0];
+  const Tensor& b = arguments.inputs[1];
+  const int64_t m = a.shape()[gemm.transpose_a ? 1 : 0];
+  const int64_t k = a.shape()[gemm.transpose_a ? 0 : 1];
+  const int64_t n = b.shape()[gemm.transpose_b ? 0 : 1];
+  const bool has_c = arguments.inputs.size() > 2 && arguments.inputs[2].valid();
+  const Dims dims = {m, n};
+  absl::StatusOr<Tensor> output = WithArithmeticType(a.dtype(), [&]<typename T>(T) {
+    const std::vector<T> x = ReadValues<T>(a), y = ReadValues<T>(b);
+    const std::vector<T> c = has_c ? ReadValues<T>(arguments.inputs[2]) : std::vector<T>{0};
+    const Dims c_strides = has_c ? BroadcastStrides(arguments.inputs[2].shape(), dims) : Dims{0, 0};
+    std::vector<T> result;
+    for (int64_t row = 0; row < m; ++row) {
+      for (int64_t column = 0; column < n; ++column) {
+        T sum{0};
+        for (int64_t i = 0; i < k; ++i) {
+          const int64_t left = gemm.transpose_a ? i * m + row : row * k + i;
+          const int64_t right = gemm.transpose_b ? column * k + i : i * n + column;
+          sum = WrapAdd(sum, WrapMul(x[static_cast<size_t>(left)], y[static_cast<size_t>(right)]));
+        }
+        const T addend = c[static_cast<size_t>(row * c_strides[0] + column * c_strides[1])];
+        if (gemm.alpha != 1) sum = static_cast<T>(static_cast<double>(sum) * gemm.alpha);
+        const T scaled =
+            gemm.beta == 1 ? addend : static_cast<T>(static_cast<double>(addend) * gemm.beta);
+        result.push_back(WrapAdd(sum, scaled));
+      }
+    }
+    return MakeTensor(a.dtype(), dims, result);
+  });
+  if (!output.ok()) return output.status();
+  return One(*std::move(output));
+}
+
+// value * factor, computed as a real number; unchanged for a factor of 1.
+Expr Scaled(const Expr& value, float factor) {
+  if (factor == 1) return value;
+  if (IsFloat(value.dtype())) return value * Expr::Constant(value.dtype(), factor);
+  const Expr real = Expr::Cast(DType::kF64, value) * Expr::Constant(DType::kF64, factor);
+  return Expr::Cast(value.dtype(), real);
+}
+
+// alpha * total + beta * C at the output coordinates.
+Expr GemmResult(const LowerContext& context, const GemmAttributes& gemm, StageOperands& operands,
+                const Expr& total, const std::vector<Expr>& coords) {
+  Expr value = Scaled(total, gemm.alpha);
+  if (context.HasInput(2) && gemm.beta != 0) {
+    const int32_t c = operands.AddInput(context, 2);
+    const Expr addend =
+        Expr::Cast(total.dtype(), operands.LoadBroadcast(c, *context.output(0).shape, coords));
+    value = value + Scaled(addend, gemm.beta);
+  }
+  return Expr::Cast(context.output(0).dtype, value);
+}
+
+absl::Status LowerGemmContraction(LowerContext& context) {
+  ASSIGN_OR_RETURN(const GemmAttributes gemm, ReadGemm(context.node()));
+  const DType dtype = context.output(0).dtype;
+  const Shape& shape = *context.output(0).shape;
+  Product product;
+  product.accumulator = *ContractionAccumulator(dtype);
+  product.m = {shape[0]};
+  product.n = shape[1];
+  product.k = {context.InputShape(0)[gemm.transpose_a ? 0 : 1]};
+  const int32_t left = product.operands.AddInput(context, 0);
+  const Expr row = Expr::Coord(0), inner = Expr::Coord(1);
+  product.a =
+      Expr::Cast(product.accumulator,
+                 product.operands.Load(left, gemm.transpose_a ? std::vector<Expr>{inner, row}
+                                                              : std::vector<Expr>{row, inner}));
+  product.b = context.node().inputs[1];
+  product.b_operand = {.dtype = context.input(1).dtype, .shape = context.InputShape(1)};
+  product.b_axes = {{ProductAxis::Role::kK, 0}, {ProductAxis::Role::kN, 0}};
+  if (gemm.transpose_b) std::swap(product.b_axes[0], product.b_axes[1]);
+  product.b_constant = context.input(1).constant;
+  product.result = GemmResult(context, gemm, product.operands,
+                              Expr::Accumulator(product.accumulator, 0), Coords(0, 2));
+  product.output = {.dtype = dtype, .shape = shape};
+  return EmitProduct(context, std::move(product), context.node().outputs[0]);
+}
+
+absl::Status LowerGemmNest(LowerContext& context) {
+  ASSIGN_OR_RETURN(const GemmAttributes gemm, ReadGemm(context.node()));
+  const DType compute = ComputeType(context.output(0).dtype);
+  Nest nest{.kept = *context.output(0).shape,
+            .reduced = {context.InputShape(0)[gemm.transpose_a ? 0 : 1]}};
+  StageOperands operands;
+  const int32_t left = operands.AddInput(context, 0);
+  const int32_t right = operands.AddInput(context, 1);
+  const Expr row = Expr::Coord(0), column = Expr::Coord(1), inner = Expr::Coord(2);
+  std::vector<Expr> a_coords = {row, inner}, b_coords = {inner, column};
+  if (gemm.transpose_a) std::swap(a_coords[0], a_coords[1]);
+  if (gemm.transpose_b) std::swap(b_coords[0], b_coords[1]);
+  nest.reductions = {SumReduction(Expr::Cast(compute, operands.Load(left, a_coords)) *
+                                  Expr::Cast(compute, operands.Load(right, b_coords)))};
+  nest.result = GemmResult(context, gemm, operands, Expr::Reduced(compute, 0), Coords(0, 2));
+  nest.output = {.dtype = context.output(0).dtype, .shape = nest.kept};
+  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  return absl::OkStatus();
+}
+
+bool ContractsGemm(const LowerContext& context) {
+  return !(*context.output(0).shape)[1].IsConstant(1) &&
+         ContractionAccumulator(context.output(0).dtype).has_value();
+}
+
+constexpr Variant kMatMulVariants[] = {{"contraction", ContractsMatMul, LowerMatMulContraction},
+                                       {"nest", AlwaysApplies, LowerMatMulNest}};
+constexpr Variant kGemmVariants[] = {{"contraction", ContractsGemm, LowerGemmContraction},
+                                     {"nest", AlwaysApplies, LowerGemmNest}};
+
+}  // namespace
+
+std::span<const OpDefinition> MatMulOps() {
+  static constexpr OpDefinition kOps[] = {
+      {.name = "Gemm",
+       .domain = "",
+       .min_inputs = 2,
+       .max_inputs = 3,
+       .infer = InferGemm,
+       .reference = GemmReference,
+       .variants = kGemmVariants},
+      {.name = "MatMul",
+       .domain = "",
+       .min_inputs = 2,
+       .max_inputs = 2,
+       .infer = InferMatMul,
+       .reference = MatMulReference,
+       .variants = kMatMulVariants},
+      {.name = "MatMulInteger",
+       .domain = "",
+       .min_inputs = 2,
+       .max_inputs = 4,
+       .infer = InferMatMulInteger,
+       .reference = MatMulIntegerReference,
+       .variants = kMatMulVariants},
+  };
+  return kOps;
+}
+
+}  // namespace stampmill

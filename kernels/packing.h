@@ -1,0 +1,34 @@
+// Packs constant right-hand sides of contractions into panel layout (graph/nest.h) at compile time:
+// [batch..., ceil(n / panel), k, panel], zero-filled past n, converted to the accumulator's type.
+// Stateless, thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "graph/dtype.h"
+#include "graph/tensor.h"
+
+namespace stampmill {
+
+// An axis of the source: how many elements, and how many elements apart.
+struct PackAxis {
+  int64_t extent = 1;
+  int64_t stride = 0;
+};
+
+struct PackPlan {
+  // Axes that the batch, k and n of the contraction run over, each flattened row-major. A stride of
+  // 0 repeats.
+  std::vector<PackAxis> batch;
+  std::vector<PackAxis> k;
+  std::vector<PackAxis> n;
+  int64_t panel = 0;
+  DType dtype = DType::kInvalid;  // of the result
+};
+
+// REQUIRES: the axes stay within `source`, panel > 0. RESOURCE_EXHAUSTED without memory.
+absl::StatusOr<Tensor> PackPanels(const Tensor& source, const PackPlan& plan);
+
+}  // namespace stampmill
