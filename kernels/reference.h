@@ -92,8 +92,8 @@ class In {
 
 // Calls `f.template operator()<T>()` for the element type. `f` returns a Status or StatusOr; a type
 // outside of the group named gives INVALID_ARGUMENT.
-template <typename F>
-using DispatchResult = decltype(std::declval<F>().template operator()<float>());
+template <typename F, typename T = float>
+using DispatchResult = decltype(std::declval<F>().template operator()<T>());
 
 inline absl::Status UnsupportedDType(DType dtype) {
   return absl::InvalidArgumentError(absl::StrCat("element type ",
@@ -118,7 +118,7 @@ DispatchResult<F> DispatchFloat(DType dtype, F&& f) {
 }
 
 template <typename F>
-DispatchResult<F> DispatchInteger(DType dtype, F&& f) {
+DispatchResult<F, int64_t> DispatchInteger(DType dtype, F&& f) {
   switch (dtype) {
     case DType::kI8:
       return f.template operator()<int8_t>();
@@ -154,7 +154,7 @@ DispatchResult<F> DispatchAll(DType dtype, F&& f) {
 
 // By element size alone, for operators that only move elements.
 template <typename F>
-DispatchResult<F> DispatchSize(DType dtype, F&& f) {
+DispatchResult<F, uint64_t> DispatchSize(DType dtype, F&& f) {
   switch (SizeBytes(dtype)) {
     case 1:
       return f.template operator()<uint8_t>();
