@@ -75,9 +75,8 @@ constexpr float kSeluGamma = 1.05070102214813232421875f;
 References SeluReference(const ReferenceArguments& arguments) {
   ASSIGN_OR_RETURN(const float alpha, arguments.node.Float("alpha", kSeluAlpha));
   ASSIGN_OR_RETURN(const float gamma, arguments.node.Float("gamma", kSeluGamma));
-  return MapFloats(arguments, [=](auto x) {
-    return x > 0 ? gamma * x : gamma * (alpha * std::exp(x) - alpha);
-  });
+  return MapFloats(
+      arguments, [=](auto x) { return x > 0 ? gamma * x : gamma * (alpha * std::exp(x) - alpha); });
 }
 absl::StatusOr<Expr> SeluExpr(const Node& node, const Expr& x) {
   ASSIGN_OR_RETURN(const float alpha, node.Float("alpha", kSeluAlpha));
@@ -104,8 +103,7 @@ References SigmoidReference(const ReferenceArguments& arguments) {
 References HardSigmoidReference(const ReferenceArguments& arguments) {
   ASSIGN_OR_RETURN(const float alpha, arguments.node.Float("alpha", 0.2f));
   ASSIGN_OR_RETURN(const float beta, arguments.node.Float("beta", 0.5f));
-  return MapFloats(arguments,
-                   [=](auto x) { return HardSigmoidOf<decltype(x)>(x, alpha, beta); });
+  return MapFloats(arguments, [=](auto x) { return HardSigmoidOf<decltype(x)>(x, alpha, beta); });
 }
 absl::StatusOr<Expr> HardSigmoidExpr(const Node& node, const Expr& x) {
   ASSIGN_OR_RETURN(const float alpha, node.Float("alpha", 0.2f));
@@ -128,9 +126,7 @@ References SoftplusReference(const ReferenceArguments& arguments) {
 References SoftsignReference(const ReferenceArguments& arguments) {
   return MapFloats(arguments, [](auto x) { return x / (1 + std::fabs(x)); });
 }
-Expr SoftsignExpr(const Expr& x) {
-  return x / (Number(x, 1) + Expr::Unary(ExprOp::kAbs, x));
-}
+Expr SoftsignExpr(const Expr& x) { return x / (Number(x, 1) + Expr::Unary(ExprOp::kAbs, x)); }
 
 References MishReference(const ReferenceArguments& arguments) {
   return MapFloats(arguments, [](auto x) { return x * std::tanh(SoftplusOf(x)); });
@@ -185,16 +181,14 @@ absl::StatusOr<Expr> ShrinkExpr(const Node& node, const Expr& element) {
   ASSIGN_OR_RETURN(const float bias, node.Float("bias", 0));
   ASSIGN_OR_RETURN(const float lambda, node.Float("lambd", 0.5f));
   const Expr x = IsFloat(element.dtype()) ? element : Expr::Cast(DType::kF64, element);
-  return Expr::Select(
-      Less(x, Number(x, -lambda)), x + Number(x, bias),
-      Expr::Select(Less(Number(x, lambda), x), x - Number(x, bias), Number(x, 0)));
+  return Expr::Select(Less(x, Number(x, -lambda)), x + Number(x, bias),
+                      Expr::Select(Less(Number(x, lambda), x), x - Number(x, bias), Number(x, 0)));
 }
 
 absl::Status InferGelu(InferContext& context) {
   ASSIGN_OR_RETURN(const std::string approximate, context.node().String("approximate", "none"));
   if (approximate != "none" && approximate != "tanh") {
-    return context.Error(
-        absl::StrCat("approximate: got '", approximate, "', takes none or tanh"));
+    return context.Error(absl::StrCat("approximate: got '", approximate, "', takes none or tanh"));
   }
   return InferSame<Types::kFloat>(context);
 }

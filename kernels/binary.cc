@@ -388,14 +388,13 @@ absl::Status LowerPow(LowerContext& context) {
   Nest nest;
   nest.kept = *output.shape;
   StageOperands operands;
-  const Expr base = Expr::Cast(
-      compute, LoadElement(operands, operands.AddInput(context, 0), nest.kept));
+  const Expr base =
+      Expr::Cast(compute, LoadElement(operands, operands.AddInput(context, 0), nest.kept));
   const std::optional<double> uniform = UniformValue(context.input(1));
   const Expr exponent =
       uniform.has_value()
           ? Expr::Constant(compute, *uniform)
-          : Expr::Cast(compute,
-                       LoadElement(operands, operands.AddInput(context, 1), nest.kept));
+          : Expr::Cast(compute, LoadElement(operands, operands.AddInput(context, 1), nest.kept));
   nest.result = Expr::Cast(output.dtype, Power(base, exponent));
   nest.output = {.dtype = output.dtype, .shape = *output.shape};
   EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);

@@ -81,8 +81,7 @@ To Converted(From value) {
 References ConvertTo(const ReferenceArguments& arguments, DType to) {
   return DispatchAll(arguments.inputs[0].dtype(), [&]<typename From>() {
     return DispatchAll(to, [&]<typename To>() {
-      return MapElements<From, To>(
-          arguments, [](Compute<From> x) { return Converted<To>(x); });
+      return MapElements<From, To>(arguments, [](Compute<From> x) { return Converted<To>(x); });
     });
   });
 }

@@ -92,9 +92,9 @@ absl::Status LowerElementwise(LowerContext& context, ElementFunction element) {
 absl::Status CheckSameTypes(const ReferenceArguments& arguments) {
   for (const Tensor& input : arguments.inputs) {
     if (input.valid() && input.dtype() != arguments.inputs[0].dtype()) {
-      return ReferenceError(arguments, absl::StrCat("inputs are ", Name(input.dtype()), " and ",
-                                                    Name(arguments.inputs[0].dtype()),
-                                                    ", must be the same"));
+      return ReferenceError(arguments,
+                            absl::StrCat("inputs are ", Name(input.dtype()), " and ",
+                                         Name(arguments.inputs[0].dtype()), ", must be the same"));
     }
   }
   return absl::OkStatus();

@@ -55,26 +55,26 @@ absl::Status LowerElementwise(LowerContext& context, ElementFunction element);
 // Variants of an operator of one or of two inputs from a lambda over Exprs.
 template <auto element>
 absl::Status LowerUnary(LowerContext& context) {
-  return LowerElementwise(
-      context, [](const Node& node, std::span<const Expr> x) -> absl::StatusOr<Expr> {
-        if constexpr (requires { element(node, x[0]); }) {
-          return element(node, x[0]);
-        } else {
-          return element(x[0]);
-        }
-      });
+  return LowerElementwise(context,
+                          [](const Node& node, std::span<const Expr> x) -> absl::StatusOr<Expr> {
+                            if constexpr (requires { element(node, x[0]); }) {
+                              return element(node, x[0]);
+                            } else {
+                              return element(x[0]);
+                            }
+                          });
 }
 
 template <auto element>
 absl::Status LowerBinary(LowerContext& context) {
-  return LowerElementwise(
-      context, [](const Node& node, std::span<const Expr> x) -> absl::StatusOr<Expr> {
-        if constexpr (requires { element(node, x[0], x[1]); }) {
-          return element(node, x[0], x[1]);
-        } else {
-          return element(x[0], x[1]);
-        }
-      });
+  return LowerElementwise(context,
+                          [](const Node& node, std::span<const Expr> x) -> absl::StatusOr<Expr> {
+                            if constexpr (requires { element(node, x[0], x[1]); }) {
+                              return element(node, x[0], x[1]);
+                            } else {
+                              return element(x[0], x[1]);
+                            }
+                          });
 }
 
 template <auto element>
@@ -132,8 +132,8 @@ References ZipElements(const ReferenceArguments& arguments, F f) {
   size_t next = 0;
   ForEach<2>(dims, {BroadcastStrides(left.shape(), dims), BroadcastStrides(right.shape(), dims)},
              [&](const std::array<int64_t, 2>& at) {
-               y[next++] = static_cast<Out>(f(static_cast<Compute<A>>(a[at[0]]),
-                                              static_cast<Compute<B>>(b[at[1]])));
+               y[next++] = static_cast<Out>(
+                   f(static_cast<Compute<A>>(a[at[0]]), static_cast<Compute<B>>(b[at[1]])));
              });
   return One(std::move(output));
 }

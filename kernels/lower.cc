@@ -33,10 +33,10 @@ void LowerContents(LowerContext& context, size_t output) {
   for (size_t d = 0; d < strides.size(); ++d) {
     index = index + Expr::Coord(static_cast<int32_t>(d)) * Extent(strides[d]);
   }
-  nest.result = value.symbolic->empty()
-                    ? Expr::ConstantInt(value.dtype, 0)
-                    : Expr::Cast(value.dtype,
-                                 Pick(*value.symbolic, 0, value.symbolic->size(), index));
+  nest.result =
+      value.symbolic->empty()
+          ? Expr::ConstantInt(value.dtype, 0)
+          : Expr::Cast(value.dtype, Pick(*value.symbolic, 0, value.symbolic->size(), index));
   EmitNest(context, StageOperands(), std::move(nest), context.node().outputs[output]);
 }
 
@@ -57,8 +57,8 @@ absl::Status LowerNode(const OpDefinition& op, LowerContext& context) {
   for (const Variant& variant : op.variants) {
     if (variant.applies(context)) return variant.lower(context);
   }
-  return absl::UnimplementedError(absl::StrCat(
-      node.Describe(), ": no way to compute it for these types and shapes"));
+  return absl::UnimplementedError(
+      absl::StrCat(node.Describe(), ": no way to compute it for these types and shapes"));
 }
 
 }  // namespace stampmill

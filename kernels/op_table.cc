@@ -18,7 +18,10 @@ using OpKey = std::pair<std::string, std::string>;  // domain, name
 const std::vector<const OpDefinition*>& List() {
   static const auto* const list = [] {
     auto* ops = new std::vector<const OpDefinition*>;
-    const std::vector<std::span<const OpDefinition>> families = {};
+    const std::vector<std::span<const OpDefinition>> families = {
+        ActivationOps(), BinaryOps(), CastOps(),  MatMulOps(),  NormalizationOps(),
+        ReduceOps(),     SelectOps(), ShapeOps(), SoftmaxOps(), UnaryOps(),
+    };
     for (const std::span<const OpDefinition> family : families) {
       for (const OpDefinition& op : family) ops->push_back(&op);
     }

@@ -47,12 +47,11 @@ References WhereReference(const ReferenceArguments& arguments) {
     const In<T> b(no);
     const std::span<T> y = output.mutable_values<T>();
     size_t next = 0;
-    ForEach<3>(dims,
-               {BroadcastStrides(condition.shape(), dims), BroadcastStrides(yes.shape(), dims),
-                BroadcastStrides(no.shape(), dims)},
-               [&](const std::array<int64_t, 3>& at) {
-                 y[next++] = c[at[0]] ? a[at[1]] : b[at[2]];
-               });
+    ForEach<3>(
+        dims,
+        {BroadcastStrides(condition.shape(), dims), BroadcastStrides(yes.shape(), dims),
+         BroadcastStrides(no.shape(), dims)},
+        [&](const std::array<int64_t, 3>& at) { y[next++] = c[at[0]] ? a[at[1]] : b[at[2]]; });
     return absl::OkStatus();
   }));
   return One(std::move(output));
@@ -91,8 +90,8 @@ References ClipReference(const ReferenceArguments& arguments) {
   return DispatchNumeric(arguments.inputs[0].dtype(), [&]<typename T>() -> References {
     for (size_t i = 1; i < arguments.inputs.size(); ++i) {
       const Tensor& bound = arguments.inputs[i];
-      if (bound.valid() && (bound.element_count() != 1 ||
-                            bound.dtype() != arguments.inputs[0].dtype())) {
+      if (bound.valid() &&
+          (bound.element_count() != 1 || bound.dtype() != arguments.inputs[0].dtype())) {
         return ReferenceError(arguments, "a bound must be one element of the input's type");
       }
     }

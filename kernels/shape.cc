@@ -38,8 +38,7 @@ absl::Status InferShape(InferContext& context) {
   ASSIGN_OR_RETURN(const Part part, ShapePart(context.node(), shape.size()));
   std::vector<DimExpr> contents(shape.begin() + static_cast<int64_t>(part.begin),
                                 shape.begin() + static_cast<int64_t>(part.end));
-  RETURN_IF_ERROR(
-      context.SetOutput(0, DType::kI64, {static_cast<int64_t>(part.end - part.begin)}));
+  RETURN_IF_ERROR(context.SetOutput(0, DType::kI64, {static_cast<int64_t>(part.end - part.begin)}));
   context.SetOutputSymbolic(0, std::move(contents));
   return absl::OkStatus();
 }
@@ -114,9 +113,9 @@ absl::Status InferReshape(InferContext& context) {
   ASSIGN_OR_RETURN(const std::vector<DimExpr> wanted, context.RequireSymbolic(1));
   ASSIGN_OR_RETURN(const int64_t allow_zero, context.node().Int("allowzero", 0));
   ASSIGN_OR_RETURN(Shape shape, ReshapedShape(context, from, wanted, allow_zero != 0));
-  RETURN_IF_ERROR(RequireEqual(context, ElementCount(from), ElementCount(shape),
-                               absl::StrCat("elements of ", ToString(from), " and ",
-                                            ToString(shape))));
+  RETURN_IF_ERROR(
+      RequireEqual(context, ElementCount(from), ElementCount(shape),
+                   absl::StrCat("elements of ", ToString(from), " and ", ToString(shape))));
   return SetReshaped(context, std::move(shape));
 }
 
