@@ -9,8 +9,7 @@
 //   RETURN_IF_ERROR(in.status());
 //
 // Neither class aligns anything. Both belong to one thread.
-#ifndef STAMPMILL_BASE_BYTES_H_
-#define STAMPMILL_BASE_BYTES_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -136,5 +135,3 @@ class ByteWriter {
 };
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_BASE_BYTES_H_

@@ -3,8 +3,7 @@
 // A failed check is a mistake of ours, never of a client, a file or a device: those get an
 // absl::Status. The macros print `file:line: CHECK failed: expression (values) message` to standard
 // error and abort. Further words are streamed in: CHECK_LT(index, size()) << "block " << id.
-#ifndef STAMPMILL_BASE_CHECK_H_
-#define STAMPMILL_BASE_CHECK_H_
+#pragma once
 
 #include <concepts>
 #include <cstddef>
@@ -125,5 +124,3 @@ std::optional<std::string> CheckIsOk(const absl::StatusOr<T>& value, const char*
 }
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_BASE_CHECK_H_

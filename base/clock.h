@@ -2,8 +2,7 @@
 //
 // All times are nanoseconds of one monotonic clock that starts anywhere; they are compared and
 // subtracted, never shown as a date. Thread-safe.
-#ifndef STAMPMILL_BASE_CLOCK_H_
-#define STAMPMILL_BASE_CLOCK_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -55,5 +54,3 @@ class SimulatedClock final : public Clock {
 };
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_BASE_CLOCK_H_

@@ -4,8 +4,7 @@
 // Errors name the call, the path and the system's own words: `open models/a.onnx: Permission
 // denied`. Codes are those of absl::ErrnoToStatusCode (ENOENT is NOT_FOUND, ENOSPC
 // RESOURCE_EXHAUSTED).
-#ifndef STAMPMILL_BASE_FILE_H_
-#define STAMPMILL_BASE_FILE_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -104,5 +103,3 @@ absl::StatusOr<FileDescriptor> CreateMemfd(absl::string_view name, uint64_t size
 absl::Status MakeDirectories(absl::string_view path, mode_t mode = 0755);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_BASE_FILE_H_

@@ -2,8 +2,7 @@
 //
 // SHA-256 runs at 1 to 2 GB/s here, XXH3 at memory speed; neither is used against an attacker who
 // may choose both content and digest.
-#ifndef STAMPMILL_BASE_HASH_H_
-#define STAMPMILL_BASE_HASH_H_
+#pragma once
 
 #include <array>
 #include <compare>
@@ -61,5 +60,3 @@ class Sha256Stream {
 uint64_t Xxh3(std::span<const std::byte> bytes);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_BASE_HASH_H_

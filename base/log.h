@@ -6,8 +6,7 @@
 // ends in "..."), control characters are escaped so that no client can forge a line, and it goes
 // out in one write of at most PIPE_BUF bytes, which the kernel does not mix with others.
 // Thread-safe without a lock.
-#ifndef STAMPMILL_BASE_LOG_H_
-#define STAMPMILL_BASE_LOG_H_
+#pragma once
 
 #include <cstddef>
 #include <ostream>
@@ -77,5 +76,3 @@ struct LogStreamToVoid {
 };
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_BASE_LOG_H_

@@ -5,8 +5,7 @@
 //
 // Both evaluate their expression once and work in a function that returns absl::Status or any
 // absl::StatusOr<T>. A left-hand side that contains a comma must stand in parentheses.
-#ifndef STAMPMILL_BASE_STATUS_MACROS_H_
-#define STAMPMILL_BASE_STATUS_MACROS_H_
+#pragma once
 
 #include <utility>
 
@@ -42,5 +41,3 @@
 #define STAMPMILL_STRIP_DELETE(...) STAMPMILL_STRIP_PASTE(__VA_ARGS__)
 #define STAMPMILL_STRIP_PASTE(...) STAMPMILL_DELETED_##__VA_ARGS__
 #define STAMPMILL_DELETED_STAMPMILL_STRIP_INNER
-
-#endif  // STAMPMILL_BASE_STATUS_MACROS_H_

@@ -10,8 +10,7 @@
 // Wake costs one atomic addition when nobody sleeps. Spinning before sleeping is the caller's
 // affair. Thread-safe. A Waker must outlive every Wake call, also one whose effect was already
 // seen.
-#ifndef STAMPMILL_BASE_WAKER_H_
-#define STAMPMILL_BASE_WAKER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -50,5 +49,3 @@ class Waker {
 };
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_BASE_WAKER_H_

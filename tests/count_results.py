@@ -1,11 +1,11 @@
 #!/usr/bin/python3
 """count_results.py EVENTS STATUS: counts the test cases of one Bazel run.
 
-EVENTS is the run's build event file (JSON lines), STATUS Bazel's exit status. The cases are those in
-test.xml of the targets in this run, cached ones included. A target that was asked for and has no
-result, or no readable test.xml, counts as one failure, and so does one that failed without saying in
-which case. Prints what failed, then, last, `N passed, N failed`; exits with 1 unless some passed, none
-failed and Bazel agrees.
+EVENTS is the run's build event file (JSON lines), STATUS Bazel's exit status. The cases are those
+in test.xml of the targets in this run, cached ones included. A target that was asked for and has no
+result, or no readable test.xml, counts as one failure, and so does one that failed without saying
+in which case. Prints what failed, then, last, `N passed, N failed`; exits with 1 unless some
+passed, none failed and Bazel agrees.
 """
 
 import json

@@ -22,9 +22,11 @@ _SANITIZERS = {
 def _sanitize_impl(settings, attr):
     sanitizer = _SANITIZERS[attr.sanitizer]
     common = ["-g1", "-O1", "-fno-omit-frame-pointer"]
+    copt = settings["//command_line_option:copt"]
+    linkopt = settings["//command_line_option:linkopt"]
     return {
-        "//command_line_option:copt": settings["//command_line_option:copt"] + common + sanitizer.copt,
-        "//command_line_option:linkopt": settings["//command_line_option:linkopt"] + sanitizer.linkopt,
+        "//command_line_option:copt": copt + common + sanitizer.copt,
+        "//command_line_option:linkopt": linkopt + sanitizer.linkopt,
         "//tests:sanitizer": attr.sanitizer,
     }
 
@@ -82,8 +84,8 @@ def sanitized_twins(tsan = [], asan = [], size = "medium"):
 
     For each name N in `tsan` a test N_tsan (ThreadSanitizer), for each in `asan` a test N_asan
     (AddressSanitizer and UndefinedBehaviorSanitizer). They are `manual`, and collected in this
-    package's suite `sanitized`, which belongs in //tests:sanitized. Arguments and environment of the
-    cc_test are not carried over: a test that has a twin needs none.
+    package's suite `sanitized`, which belongs in //tests:sanitized. Arguments and environment of
+    the cc_test are not carried over: a test that has a twin needs none.
 
     Args:
       tsan: names of cc_tests of this package that use threads.
@@ -145,14 +147,14 @@ def fuzz_test(name, srcs, corpus, deps, size = "small"):
 def python_test(name, main, environment = "tests", args = [], data = [], **kwargs):
     """A test that is a Python program, run by an environment that bazelw made.
 
-    It passes when `main` ends with status 0; tests/unittest_xml.py counts cases. Files of `data` lie
-    under the working directory at their workspace paths, where Python files can also be imported
-    from; `args` may name them with $(rootpath).
+    It passes when `main` ends with status 0; tests/unittest_xml.py counts cases. Files of `data`
+    lie under the working directory at their workspace paths, where Python files can also be
+    imported from; `args` may name them with $(rootpath).
 
     Args:
       name: of the test.
       main: the program, a file.
-      environment: which lock file of deploy/python/ it runs with; None is the distribution's Python.
+      environment: which lock file of deploy/python/ it runs with; None is the system's Python.
       args: arguments for `main`.
       data: files and programs it reads or starts, other Python files that it imports.
       **kwargs: as for any test.

@@ -2,12 +2,12 @@
 
 def _wrapper(repository_ctx, name, program, environment, packages, stamp):
     repository_ctx.file(name, """#!/bin/sh
-# Runs {program} of the environment made from a lock file with hash {stamp}.
+# The lock file of this environment has the hash {stamp}.
 unset PYTHONHOME
 export PYTHONDONTWRITEBYTECODE=1 LD_LIBRARY_PATH={libraries}
 exec {program} "$@"
 """.format(
-        libraries = ":".join([str(packages) + "/" + path for path in repository_ctx.attr.library_path]),
+        libraries = ":".join(["%s/%s" % (packages, p) for p in repository_ctx.attr.library_path]),
         program = str(environment) + "/" + program,
         stamp = stamp,
     ))

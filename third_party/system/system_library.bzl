@@ -9,9 +9,9 @@ def system_library(name, libs = [], deps = []):
         use are left out of it (--as-needed), so a generous list costs nothing at start.
       deps: other system libraries that its headers need.
     """
-    linkopts = []
-    if libs:
-        linkopts = ["-Wl,--push-state,--as-needed"] + ["-l" + lib for lib in libs] + ["-Wl,--pop-state"]
+    linkopts = ["-l" + lib for lib in libs]
+    if linkopts:
+        linkopts = ["-Wl,--push-state,--as-needed"] + linkopts + ["-Wl,--pop-state"]
     native.cc_library(
         name = name,
         linkopts = linkopts,
