@@ -1,0 +1,75 @@
+// A LowerContext that keeps what a lowering emits, and runs it with the nest interpreter: how tests
+// execute an operator's stages without a compiler. Owned by one thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "graph/graph.h"
+#include "graph/nest.h"
+#include "graph/tensor.h"
+#include "kernels/op.h"
+
+namespace stampmill {
+
+// The panel width that StageRecorder's options give contractions: small, so that small tests have
+// whole and partial panels.
+inline constexpr int64_t kTestPanel = 4;
+
+class StageRecorder : public LowerContext {
+ public:
+  struct Stage {
+    StageBody body;
+    std::vector<ValueId> operands;
+    std::vector<ValueId> outputs;
+  };
+  struct Alias {
+    ValueId input;
+    ValueId output;
+  };
+
+  // Records the stages of `node` of `graph`, whose shapes are inferred. Borrows the graph.
+  StageRecorder(Graph& graph, NodeId node);
+
+  const Node& node() const override { return graph_.node(node_); }
+  const Graph& graph() const override { return graph_; }
+  const LowerOptions& options() const override { return options_; }
+  ValueId NewValue(DType dtype, Shape shape, absl::string_view name) override;
+  ValueId NewConstant(Tensor tensor, absl::string_view name) override;
+  void EmitNest(Nest nest, std::vector<ValueId> operands, ValueId output) override;
+  void EmitContraction(Contraction contraction, std::vector<ValueId> operands,
+                       ValueId output) override;
+  void EmitLibrary(Library library, std::vector<ValueId> operands,
+                   std::vector<ValueId> outputs) override;
+  void EmitAlias(ValueId input, ValueId output) override;
+
+  const std::vector<Stage>& stages() const { return stages_; }
+  const std::vector<Alias>& aliases() const { return aliases_; }
+
+  // Runs the stages: `values[id]` holds the graph's inputs before, and everything made after.
+  // `symbol` gives the dims of this request. INTERNAL for a stage that Verify refuses.
+  absl::Status Run(std::vector<Tensor>& values, const DimExpr::SymbolValue& symbol) const;
+
+ private:
+  // Stages and aliases in the order emitted.
+  struct Step {
+    bool is_alias;
+    size_t index;
+  };
+
+  absl::Status RunStage(const Stage& stage, std::vector<Tensor>& values,
+                        const DimExpr::SymbolValue& symbol) const;
+  absl::StatusOr<Tensor> ValueOf(ValueId id, const std::vector<Tensor>& values) const;
+  absl::StatusOr<std::vector<int64_t>> DimsOf(ValueId id, const DimExpr::SymbolValue& symbol) const;
+
+  Graph& graph_;
+  NodeId node_;
+  LowerOptions options_;
+  std::vector<Stage> stages_;
+  std::vector<Alias> aliases_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace stampmill
