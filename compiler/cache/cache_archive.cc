@@ -68,8 +68,8 @@ absl::StatusOr<std::vector<ArchiveEntry>> ParseArchive(std::span<const std::byte
     return absl::DataLossError("cache archive: the table does not match its digest");
   }
   if (table_size != count * uint64_t{kEntryBytes}) {
-    return absl::DataLossError(absl::StrCat("cache archive table: got ", table_size, " bytes for ",
-                                            count, " entries"));
+    return absl::DataLossError(
+        absl::StrCat("cache archive table: got ", table_size, " bytes for ", count, " entries"));
   }
   ByteReader table(table_bytes, "cache archive table");
   std::vector<ArchiveEntry> entries;

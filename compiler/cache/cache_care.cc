@@ -96,8 +96,9 @@ absl::StatusOr<CacheListing> KernelCache::List() {
       listing.problems.push_back(absl::StrCat(path, ": ", record.status().message()));
       continue;
     }
-    CacheListing::Model model{
-        .record = *std::move(record), .key = *key, .used_unix_seconds = entry.modified_unix_seconds};
+    CacheListing::Model model{.record = *std::move(record),
+                              .key = *key,
+                              .used_unix_seconds = entry.modified_unix_seconds};
     model.size_bytes = sizes[model.record.program.ToHex()];
     for (const Digest& object : model.record.objects) model.size_bytes += sizes[object.ToHex()];
     listing.models.push_back(std::move(model));
@@ -135,8 +136,7 @@ absl::StatusOr<CachePruneReport> KernelCache::Prune(uint64_t size_bytes_max) {
     return absl::FailedPreconditionError(
         absl::StrCat("cache directory ", options_.directory, ": ", read_only_reason_));
   }
-  ASSIGN_OR_RETURN(const auto alone,
-                   disk_->Lock("writers", CacheDirectory::LockMode::kExclusive));
+  ASSIGN_OR_RETURN(const auto alone, disk_->Lock("writers", CacheDirectory::LockMode::kExclusive));
   return PruneLocked(size_bytes_max);
 }
 
@@ -188,8 +188,7 @@ absl::Status KernelCache::RemoveUnneeded(std::span<const CacheListing::Model> ke
     records.insert(model.key.ToHex());
     records.insert(absl::StrCat(model.record.sources[0].digest.ToHex(), kFilesSuffix));
   }
-  ASSIGN_OR_RETURN(const std::vector<CacheDirectory::Entry> object_entries,
-                   disk_->List("objects"));
+  ASSIGN_OR_RETURN(const std::vector<CacheDirectory::Entry> object_entries, disk_->List("objects"));
   for (const CacheDirectory::Entry& entry : object_entries) {
     if (objects.contains(entry.name)) {
       report.bytes_kept += entry.size;
@@ -305,9 +304,10 @@ absl::Status WriteContents(const FileDescriptor& out, absl::string_view path,
   }
   RETURN_IF_ERROR(WriteAll(out, mapping.bytes(), path));
   static constexpr std::byte kZeros[kArchiveAlignment] = {};
-  return WriteAll(out, std::span(kZeros).first((kArchiveAlignment - size % kArchiveAlignment) %
-                                               kArchiveAlignment),
-                  path);
+  return WriteAll(
+      out,
+      std::span(kZeros).first((kArchiveAlignment - size % kArchiveAlignment) % kArchiveAlignment),
+      path);
 }
 
 // What one entry's contents must be, whatever wrote the archive.
@@ -392,11 +392,10 @@ absl::StatusOr<int64_t> KernelCache::Import(absl::string_view path) {
   ASSIGN_OR_RETURN(const Mapping archive, Mapping::File(path));
   ASSIGN_OR_RETURN(const std::vector<ArchiveEntry> entries, ParseArchive(archive.bytes()));
   for (const ArchiveEntry& entry : entries) {
-    const absl::Status sound =
-        CheckEntry(entry, archive.bytes().subspan(entry.offset, entry.size));
+    const absl::Status sound = CheckEntry(entry, archive.bytes().subspan(entry.offset, entry.size));
     if (!sound.ok()) {
-      return absl::Status(sound.code(), absl::StrCat("cache archive: ", ArchivePath(entry), ": ",
-                                                     sound.message()));
+      return absl::Status(
+          sound.code(), absl::StrCat("cache archive: ", ArchivePath(entry), ": ", sound.message()));
     }
   }
   RETURN_IF_ERROR(CheckComplete(entries, archive.bytes()));
@@ -404,8 +403,7 @@ absl::StatusOr<int64_t> KernelCache::Import(absl::string_view path) {
   int64_t models = 0;
   for (const ArchiveEntry& entry : entries) {
     const std::span<const std::byte> bytes = archive.bytes().subspan(entry.offset, entry.size);
-    RETURN_IF_ERROR(
-        disk_->Write(ArchivePath(entry), {&bytes, 1}, CacheDirectory::Sync::kYes));
+    RETURN_IF_ERROR(disk_->Write(ArchivePath(entry), {&bytes, 1}, CacheDirectory::Sync::kYes));
     if (entry.kind == ArchiveKind::kObject) {
       absl::MutexLock lock(&mutex_);
       refused_.erase(entry.name);

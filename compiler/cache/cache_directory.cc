@@ -64,8 +64,7 @@ absl::StatusOr<std::optional<FileDescriptor>> OpenLocked(const std::string& path
 }
 
 absl::Status SyncFolder(const std::string& path) {
-  ASSIGN_OR_RETURN(const FileDescriptor folder,
-                   stampmill::OpenFile(path, O_RDONLY | O_DIRECTORY));
+  ASSIGN_OR_RETURN(const FileDescriptor folder, stampmill::OpenFile(path, O_RDONLY | O_DIRECTORY));
   if (fsync(folder.get()) != 0 && errno != EINVAL) return SystemError("fsync", path);
   return absl::OkStatus();
 }
@@ -78,8 +77,8 @@ absl::StatusOr<CacheDirectory::Opened> CacheDirectory::Open(const Options& optio
   struct stat info;
   const bool exists = stat(options.path.c_str(), &info) == 0;
   if (exists && !S_ISDIR(info.st_mode)) {
-    return absl::InvalidArgumentError(absl::StrCat("cache directory ", options.path,
-                                                   ": got a file, limit a directory"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("cache directory ", options.path, ": got a file, limit a directory"));
   }
   if (!options.writable) {
     opened.read_only_reason = "opened for reading only";

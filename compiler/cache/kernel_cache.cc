@@ -29,7 +29,9 @@ constexpr int64_t kSettledSeconds = 2;
 
 std::string ObjectPath(const Digest& digest) { return absl::StrCat("objects/", digest.ToHex()); }
 std::string ModelPath(const ModelKey& key) { return absl::StrCat("models/", key.ToHex()); }
-std::string FilesPath(const Digest& model) { return absl::StrCat("models/", model.ToHex(), ".files"); }
+std::string FilesPath(const Digest& model) {
+  return absl::StrCat("models/", model.ToHex(), ".files");
+}
 std::string KernelPath(const Digest& key) { return absl::StrCat("kernels/", key.ToHex()); }
 
 std::string FolderOf(absl::string_view path) {
@@ -39,8 +41,9 @@ std::string FolderOf(absl::string_view path) {
 
 // Everything that changes when a file's bytes may have.
 std::string IdentityOf(const struct stat& info) {
-  return absl::StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ", info.st_mtim.tv_sec, ".",
-                      info.st_mtim.tv_nsec, " ", info.st_ctim.tv_sec, ".", info.st_ctim.tv_nsec);
+  return absl::StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ", info.st_mtim.tv_sec,
+                      ".", info.st_mtim.tv_nsec, " ", info.st_ctim.tv_sec, ".",
+                      info.st_ctim.tv_nsec);
 }
 
 // Where an identity's digest is remembered: one file for each inode, so that they do not pile up.
@@ -56,8 +59,7 @@ absl::StatusOr<Digest> DigestOf(const FileDescriptor& file, absl::string_view pa
   Sha256Stream hash;
   uint64_t offset = 0;
   for (;;) {
-    const ssize_t n =
-        pread(file.get(), buffer.get(), kBufferBytes, static_cast<off_t>(offset));
+    const ssize_t n = pread(file.get(), buffer.get(), kBufferBytes, static_cast<off_t>(offset));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return absl::ErrnoToStatus(errno, absl::StrCat("read ", path));
     if (n == 0) return hash.Finish();
@@ -95,8 +97,8 @@ absl::StatusOr<std::unique_ptr<KernelCache>> KernelCache::Open(const KernelCache
                  << " cannot be written, compiled models stay in this process: "
                  << opened.read_only_reason;
   }
-  return std::unique_ptr<KernelCache>(new KernelCache(options, std::move(opened.directory),
-                                                      std::move(opened.read_only_reason)));
+  return std::unique_ptr<KernelCache>(
+      new KernelCache(options, std::move(opened.directory), std::move(opened.read_only_reason)));
 }
 
 KernelCache::KernelCache(KernelCacheOptions options, std::unique_ptr<CacheDirectory> disk,
@@ -195,9 +197,8 @@ absl::StatusOr<std::vector<std::string>> KernelCache::ExternalFiles(const Digest
 }
 
 absl::StatusOr<ModelKey> KernelCache::KeyOf(const ModelSource& source, const Digest& model) {
-  ModelRecord record{.target = source.target,
-                     .options = source.options,
-                     .compiler_abi = source.compiler_abi};
+  ModelRecord record{
+      .target = source.target, .options = source.options, .compiler_abi = source.compiler_abi};
   record.sources.push_back({.digest = model});
   ASSIGN_OR_RETURN(const std::vector<std::string> files, ExternalFiles(model));
   for (const std::string& file : files) {
@@ -327,9 +328,8 @@ KernelCache::Lock::~Lock() {
 
 absl::StatusOr<KernelCache::Lock> KernelCache::LockModel(const ModelSource& source) {
   // External data is not known before the model is read: the lock's name leaves it out.
-  ModelRecord record{.target = source.target,
-                     .options = source.options,
-                     .compiler_abi = source.compiler_abi};
+  ModelRecord record{
+      .target = source.target, .options = source.options, .compiler_abi = source.compiler_abi};
   ASSIGN_OR_RETURN(const Digest digest, FileDigest(source.path));
   record.sources.push_back({.digest = digest});
   Lock lock;

@@ -22,13 +22,13 @@
 // A load checks the head's SHA-256 and every chunk's XXH3; Verify and Import the payload's SHA-256
 // too. Everything else is checked by SHA-256 whenever it is opened.
 //
-// Files appear complete or not at all (temporary file, fsync, rename). What is truncated, altered or
-// foreign is refused with DATA_LOSS, counted, removed where possible, and rebuilt by the caller.
+// Files appear complete or not at all (temporary file, fsync, rename). What is truncated, altered
+// or foreign is refused with DATA_LOSS, counted, removed where possible, and rebuilt by the caller.
 // Where the directory cannot be written (read-only, full disk) objects and records are kept as
 // memfds by this process alone: counted and logged, never silent.
 //
-// Trust: the default directory must belong to the user with mode 0700; one that was named may belong
-// to somebody else; no file or directory in either may be writable by group or others.
+// Trust: the default directory must belong to the user with mode 0700; one that was named may
+// belong to somebody else; no file or directory in either may be writable by group or others.
 //
 // Thread-safe. Used while models load, never in steady state.
 #pragma once
@@ -58,9 +58,9 @@ namespace stampmill {
 class CacheDirectory;
 
 struct KernelCacheOptions {
-  std::string directory;   // empty: nothing on disk, objects live in this process only
-  bool is_default = false; // `directory` is DefaultCacheDirectory(): the stricter rules of trust
-  bool writable = true;    // false: never writes to the directory
+  std::string directory;    // empty: nothing on disk, objects live in this process only
+  bool is_default = false;  // `directory` is DefaultCacheDirectory(): the stricter rules of trust
+  bool writable = true;     // false: never writes to the directory
   uint64_t size_bytes_max = uint64_t{16} << 30;  // of objects on disk; PruneToLimit keeps to it
 };
 
@@ -102,12 +102,12 @@ struct CacheListing {
   struct Model {
     ModelRecord record;
     Digest key;
-    uint64_t size_bytes = 0;     // of its objects, shared ones counted in full
+    uint64_t size_bytes = 0;  // of its objects, shared ones counted in full
     int64_t used_unix_seconds = 0;
   };
-  std::vector<Model> models;     // most recently used first
+  std::vector<Model> models;  // most recently used first
   int64_t objects = 0;
-  uint64_t objects_bytes = 0;    // on disk, each once
+  uint64_t objects_bytes = 0;         // on disk, each once
   std::vector<std::string> problems;  // records that cannot be read
 };
 
@@ -143,8 +143,8 @@ class KernelCache {
   // --- Models.
 
   // The compiled form of the model file `source.path` for its target. NOT_FOUND when there is none
-  // (counted as a miss), DATA_LOSS when its record is corrupt (removed); the model file's own errors
-  // name it. Marks the record as used.
+  // (counted as a miss), DATA_LOSS when its record is corrupt (removed); the model file's own
+  // errors name it. Marks the record as used.
   absl::StatusOr<ModelRecord> FindModel(const ModelSource& source);
   // Whether FindModel would find it; counts nothing.
   bool HasModel(const ModelSource& source);
@@ -165,8 +165,8 @@ class KernelCache {
     friend class KernelCache;
     Lock() = default;
     KernelCache* cache_ = nullptr;
-    std::string name_;            // held within this process
-    std::string path_;            // of the lock file
+    std::string name_;  // held within this process
+    std::string path_;  // of the lock file
     FileDescriptor file_;
     FileDescriptor writers_file_;
   };
@@ -215,7 +215,8 @@ class KernelCache {
   absl::Status PruneToLimit();
   // Writes all models, or those whose key or name is in `models`, to one file (cache_archive.h).
   absl::Status Export(absl::string_view path, std::span<const std::string> models);
-  // Adds what is in such a file; everything is verified before it is stored. Returns how many models.
+  // Adds what is in such a file; everything is verified before it is stored. Returns how many
+  // models.
   absl::StatusOr<int64_t> Import(absl::string_view path);
 
  private:

@@ -162,8 +162,23 @@ TEST_F(KernelCacheTest, RefusesObjectsThatAreAlteredAnywhere) {
   for (const Digest& digest : {record.program, record.objects[0], record.objects[1]}) {
     const fs::path path = v1() / "objects" / digest.ToHex();
     const std::string whole = ReadText(path);
-    std::vector<size_t> places = {0, 1, 8, 12, 16, 24, 32, 63, 64, 72, 100, 4095, 4096, 4097,
-                                  (1 << 20) + 5000, whole.size() / 2, whole.size() - 1};
+    std::vector<size_t> places = {0,
+                                  1,
+                                  8,
+                                  12,
+                                  16,
+                                  24,
+                                  32,
+                                  63,
+                                  64,
+                                  72,
+                                  100,
+                                  4095,
+                                  4096,
+                                  4097,
+                                  (1 << 20) + 5000,
+                                  whole.size() / 2,
+                                  whole.size() - 1};
     for (const size_t place : places) {
       if (place >= whole.size()) continue;
       std::string altered = whole;

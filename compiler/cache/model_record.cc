@@ -189,8 +189,8 @@ absl::StatusOr<ModelFilesRecord> ModelFilesRecord::Parse(absl::string_view text)
   RETURN_IF_ERROR(in.Finish());
   for (const std::string& path : record.paths) {
     // The importer holds external data to the model's folder; a record may not lead elsewhere.
-    if (path.empty() || path[0] == '/' || absl::StrCat("/", path, "/").find("/../") !=
-                                              std::string::npos) {
+    if (path.empty() || path[0] == '/' ||
+        absl::StrCat("/", path, "/").find("/../") != std::string::npos) {
       return absl::DataLossError("record: a file outside the model's folder");
     }
   }

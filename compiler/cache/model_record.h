@@ -1,6 +1,6 @@
 // The small texts of the kernel cache: what a model was compiled from and into. Each is lines of
-// `word value`, ends in `sum <SHA-256 of all before this line>`, and is refused (DATA_LOSS) when the
-// sum, a line or an order is wrong. Values may not hold control characters.
+// `word value`, ends in `sum <SHA-256 of all before this line>`, and is refused (DATA_LOSS) when
+// the sum, a line or an order is wrong. Values may not hold control characters.
 //
 //   stampmill model 1                      stampmill files 1        stampmill kernel 1
 //   name magika                            model <sha256>           key <sha256>
@@ -27,10 +27,10 @@ namespace stampmill {
 
 // What a model is compiled from. `options` is text in canonical form: equal options, equal text.
 struct ModelSource {
-  std::string path;      // the model file
-  std::string target;    // decision 19's text
-  std::string options;   // empty: the defaults
-  Digest compiler_abi;   // CompilerAbi() of compiler/compiler_abi.h
+  std::string path;     // the model file
+  std::string target;   // decision 19's text
+  std::string options;  // empty: the defaults
+  Digest compiler_abi;  // CompilerAbi() of compiler/compiler_abi.h
 };
 
 // SHA-256 over the digests of the model file and its external data, in the order of
@@ -46,9 +46,9 @@ struct ModelRecord {
   std::string target;
   std::string options;
   Digest compiler_abi;
-  std::vector<Source> sources;   // the model file first; paths are no part of the key
+  std::vector<Source> sources;  // the model file first; paths are no part of the key
   Digest program;
-  std::vector<Digest> objects;   // what the program names: artifacts, packed weights
+  std::vector<Digest> objects;  // what the program names: artifacts, packed weights
   int64_t compile_milliseconds = 0;
 
   ModelKey Key() const;

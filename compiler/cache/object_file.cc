@@ -16,9 +16,7 @@ constexpr uint32_t kVersion = 1;
 constexpr uint64_t kFixedHead = 64;
 constexpr uint64_t kPage = 4096;
 
-uint64_t HeadSize(uint64_t chunks) {
-  return (kFixedHead + 8 * chunks + kPage - 1) / kPage * kPage;
-}
+uint64_t HeadSize(uint64_t chunks) { return (kFixedHead + 8 * chunks + kPage - 1) / kPage * kPage; }
 
 uint64_t ChunkCount(uint64_t payload_size) {
   return payload_size / kWeightsChunkBytes + (payload_size % kWeightsChunkBytes != 0 ? 1 : 0);
@@ -66,9 +64,9 @@ absl::StatusOr<ObjectView> CheckWeights(std::span<const std::byte> file, const D
   }
   if (payload_offset > file.size() || payload_size != file.size() - payload_offset ||
       payload_offset != HeadSize(ChunkCount(payload_size))) {
-    return absl::DataLossError(
-        absl::StrCat("packed weights size: got ", file.size(), " bytes, head says ",
-                     payload_offset, " + ", payload_size));
+    return absl::DataLossError(absl::StrCat("packed weights size: got ", file.size(),
+                                            " bytes, head says ", payload_offset, " + ",
+                                            payload_size));
   }
   if (Sha256(file.first(payload_offset)) != digest) {
     return absl::DataLossError("packed weights: the head does not match the digest");

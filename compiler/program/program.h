@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/hash.h"
 #include "graph/dim.h"
@@ -28,8 +29,8 @@ inline constexpr uint32_t kProgramVersion = 1;
 
 // A dim of an interface tensor: a fixed value or a place in the dim table.
 struct ProgramDim {
-  int64_t fixed = -1;   // >= 0: fixed
-  int32_t place = -1;   // else the index into dim values; for inputs always a symbol's place
+  int64_t fixed = -1;  // >= 0: fixed
+  int32_t place = -1;  // else the index into dim values; for inputs always a symbol's place
 };
 
 struct ProgramTensor {
@@ -42,31 +43,31 @@ struct ProgramTensor {
 struct ProgramBuffer {
   enum class Kind : uint8_t { kInput, kOutput, kWeight, kTemporary };
   Kind kind = Kind::kTemporary;
-  int32_t size_place = -1;      // dim place of its size in bytes (kWeight: -1)
-  int32_t index = -1;           // kInput, kOutput: position in the list
-  uint64_t weight_offset = 0;   // kWeight: range of the packed weights
+  int32_t size_place = -1;     // dim place of its size in bytes (kWeight: -1)
+  int32_t index = -1;          // kInput, kOutput: position in the list
+  uint64_t weight_offset = 0;  // kWeight: range of the packed weights
   uint64_t weight_size = 0;
-  int32_t first_command = 0;    // kTemporary: lifetime, inclusive, in command numbers over all
-  int32_t last_command = 0;     //   segments
+  int32_t first_command = 0;  // kTemporary: lifetime, inclusive, in command numbers over all
+  int32_t last_command = 0;   //   segments
 };
 
 struct ProgramCommand {
   enum class Kind : uint8_t { kCopy, kFill, kLaunch };
   Kind kind = Kind::kLaunch;
-  int32_t artifact = -1;               // kLaunch: index into artifacts
-  std::string entry;                   //   entry name in it
-  std::vector<int32_t> buffers;        // kLaunch: parameters; kCopy: source, target; kFill: target
-  std::vector<int32_t> dims;           // kLaunch: dim places, in parameter order
-  int32_t tasks_place = -1;            // kLaunch: dim place of the task count
-  int32_t scratch_place = -1;          //   and of its scratch bytes (-1: none)
-  int32_t flops_place = -1;            //   floating-point operations, for estimates and profiles
-  int32_t bytes_place = -1;            //   bytes read and written
+  int32_t artifact = -1;         // kLaunch: index into artifacts
+  std::string entry;             //   entry name in it
+  std::vector<int32_t> buffers;  // kLaunch: parameters; kCopy: source, target; kFill: target
+  std::vector<int32_t> dims;     // kLaunch: dim places, in parameter order
+  int32_t tasks_place = -1;      // kLaunch: dim place of the task count
+  int32_t scratch_place = -1;    //   and of its scratch bytes (-1: none)
+  int32_t flops_place = -1;      //   floating-point operations, for estimates and profiles
+  int32_t bytes_place = -1;      //   bytes read and written
   uint8_t fill_value = 0;
-  std::string label;                   // which operators it computes, for people
+  std::string label;  // which operators it computes, for people
 };
 
 struct ProgramSegment {
-  std::string device_kind;             // "cpu"
+  std::string device_kind;  // "cpu"
   int32_t first_command = 0;
   int32_t command_count = 0;
 };
@@ -75,30 +76,31 @@ struct ProgramSegment {
 // another's bytes, is a kCopy command.
 struct Program {
   std::string model_name;
-  std::string target;                        // decision 19's text
-  std::vector<std::string> symbols;          // dims of inputs that vary, by name; first dim places
+  std::string target;                // decision 19's text
+  std::vector<std::string> symbols;  // dims of inputs that vary, by name; first dim places
   std::vector<DimTable::Instruction> dims;
   // Places that must hold for the program to be right for a request: `places[i] == 0` fails it with
   // `messages[i]` (for instance "dims 'H' and 'W' of inputs a, b: must be equal").
   struct Check {
-    int32_t place = -1;                      // value must be nonzero
+    int32_t place = -1;  // value must be nonzero
     std::string message;
   };
   std::vector<Check> checks;
   std::vector<ProgramTensor> inputs;
   std::vector<ProgramTensor> outputs;
   std::vector<ProgramBuffer> buffers;
-  std::vector<Digest> artifacts;             // cache objects
-  Digest weights;                            // cache object; zero digest: no weights
+  std::vector<Digest> artifacts;  // cache objects
+  Digest weights;                 // cache object; zero digest: no weights
   uint64_t weights_size = 0;
   std::vector<ProgramSegment> segments;
   std::vector<ProgramCommand> commands;
   // Batching one-shot requests along dim 0 of every input and output is sound (decision 40); the
   // symbol that is then the batch. Empty: not proved.
   std::string batch_symbol;
-  std::string batch_reason;                  // why not, for `inspect` and logs
+  std::string batch_reason;  // why not, for `inspect` and logs
 
   std::string Serialize() const;
+  // DATA_LOSS says what is wrong.
   static absl::StatusOr<Program> Parse(std::span<const std::byte> bytes);
   // Index ranges, sizes, order; what Parse checks. For programs just built.
   absl::Status Verify() const;
@@ -106,8 +108,11 @@ struct Program {
 
 // Byte offsets of temporaries in one arena, by first fit over lifetimes in order of size (the
 // classic strip packing of Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net
-// Inference", 2020). `sizes[i]` is buffer i's size; offsets[i] is written for temporaries. Returns
-// the arena size. Allocates nothing beyond `scratch`, which keeps its capacity between calls.
+// Inference", 2020). `sizes[i]` is buffer i's size; offsets[i] is written for temporaries, a
+// multiple of
+// 64. Returns the arena size, or -1 when a size is negative or the sum is past 2^61. Allocates
+// nothing beyond `scratch`, which keeps its capacity between calls. REQUIRES: both spans have an
+// element for each buffer.
 struct MemoryPlanScratch {
   std::vector<int32_t> order;
   std::vector<int32_t> placed;

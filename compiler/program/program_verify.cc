@@ -1,0 +1,185 @@
+// The rules that every program keeps, wherever it came from.
+#include <algorithm>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "compiler/program/program.h"
+
+namespace stampmill {
+namespace {
+
+// Collects the first broken rule.
+class Rules {
+ public:
+  template <typename... Words>
+  void Require(bool holds, const Words&... words) {
+    if (!holds && status_.ok()) status_ = absl::DataLossError(absl::StrCat("program: ", words...));
+  }
+  // `index` is one of `size` items, or -1 where it may be.
+  template <typename... Words>
+  void Index(int32_t index, size_t size, bool optional, const Words&... words) {
+    if (optional && index == -1) return;
+    Require(index >= 0 && static_cast<size_t>(index) < size, words..., ": got ", index, ", limit ",
+            size);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  absl::Status status_;
+};
+
+void VerifyDims(const Program& program, Rules& rules) {
+  rules.Require(program.symbols.size() <= program.dims.size(), "fewer dims than symbols");
+  absl::flat_hash_set<std::string> names;
+  for (const std::string& symbol : program.symbols) {
+    rules.Require(!symbol.empty() && names.insert(symbol).second, "symbol '", symbol,
+                  "': empty or twice");
+  }
+  for (size_t i = 0; i < program.dims.size(); ++i) {
+    const DimTable::Instruction& dim = program.dims[i];
+    const bool is_symbol = i < program.symbols.size();
+    rules.Require(dim.kind <= DimExpr::Kind::kMax, "dim ", i, ": unknown kind ",
+                  static_cast<int>(dim.kind));
+    rules.Require((dim.kind == DimExpr::Kind::kSymbol) == is_symbol, "dim ", i,
+                  ": symbols come first, and only there");
+    if (is_symbol) {
+      rules.Require(dim.value == static_cast<int64_t>(i), "dim ", i, ": symbol out of order");
+    } else if (dim.kind != DimExpr::Kind::kConstant) {
+      rules.Index(dim.a, i, false, "dim ", i, ": operand a");
+      rules.Index(dim.b, i, false, "dim ", i, ": operand b");
+    }
+  }
+  for (const Program::Check& check : program.checks) {
+    rules.Index(check.place, program.dims.size(), false, "check '", check.message, "'");
+  }
+  rules.Require(program.batch_symbol.empty() || names.contains(program.batch_symbol),
+                "batch symbol '", program.batch_symbol, "': unknown");
+}
+
+void VerifyTensors(const Program& program, const std::vector<ProgramTensor>& tensors,
+                   ProgramBuffer::Kind kind, Rules& rules) {
+  const bool is_input = kind == ProgramBuffer::Kind::kInput;
+  absl::flat_hash_set<std::string> names;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const ProgramTensor& tensor = tensors[i];
+    const std::string what = absl::StrCat(is_input ? "input" : "output", " '", tensor.name, "'");
+    rules.Require(names.insert(tensor.name).second, what, ": twice");
+    rules.Require(tensor.dtype != DType::kInvalid && static_cast<int>(tensor.dtype) < kDTypeCount,
+                  what, ": unknown dtype ", static_cast<int>(tensor.dtype));
+    for (const ProgramDim& dim : tensor.dims) {
+      if (dim.fixed >= 0) continue;
+      rules.Require(dim.fixed == -1, what, ": negative dim ", dim.fixed);
+      rules.Index(dim.place, is_input ? program.symbols.size() : program.dims.size(), false, what,
+                  ": dim place");
+    }
+    rules.Index(tensor.buffer, program.buffers.size(), false, what, ": buffer");
+    if (!rules.status().ok()) return;
+    const ProgramBuffer& buffer = program.buffers[static_cast<size_t>(tensor.buffer)];
+    rules.Require(buffer.kind == kind && buffer.index == static_cast<int32_t>(i), what,
+                  ": its buffer is another's");
+  }
+}
+
+void VerifyBuffers(const Program& program, Rules& rules) {
+  size_t interface_buffers = 0;
+  for (size_t i = 0; i < program.buffers.size(); ++i) {
+    const ProgramBuffer& buffer = program.buffers[i];
+    switch (buffer.kind) {
+      case ProgramBuffer::Kind::kWeight:
+        rules.Require(buffer.weight_offset <= program.weights_size &&
+                          buffer.weight_size <= program.weights_size - buffer.weight_offset,
+                      "buffer ", i, ": weights ", buffer.weight_offset, " + ", buffer.weight_size,
+                      ", limit ", program.weights_size);
+        continue;
+      case ProgramBuffer::Kind::kTemporary:
+        rules.Require(buffer.first_command >= 0 && buffer.first_command <= buffer.last_command,
+                      "buffer ", i, ": its lifetime ends before it begins");
+        rules.Index(buffer.last_command, program.commands.size(), false, "buffer ", i,
+                    ": last command");
+        break;
+      case ProgramBuffer::Kind::kInput:
+      case ProgramBuffer::Kind::kOutput:
+        ++interface_buffers;
+        break;
+      default:
+        rules.Require(false, "buffer ", i, ": unknown kind ", static_cast<int>(buffer.kind));
+    }
+    rules.Index(buffer.size_place, program.dims.size(), false, "buffer ", i, ": size place");
+  }
+  rules.Require(interface_buffers == program.inputs.size() + program.outputs.size(),
+                "buffers of inputs and outputs: got ", interface_buffers, ", limit ",
+                program.inputs.size() + program.outputs.size());
+}
+
+// What a command may write to.
+bool IsWritable(const ProgramBuffer& buffer) {
+  return buffer.kind == ProgramBuffer::Kind::kOutput ||
+         buffer.kind == ProgramBuffer::Kind::kTemporary;
+}
+
+void VerifyCommand(const Program& program, size_t i, Rules& rules) {
+  const ProgramCommand& command = program.commands[i];
+  for (const int32_t index : command.buffers) {
+    rules.Index(index, program.buffers.size(), false, "command ", i, ": buffer");
+    if (!rules.status().ok()) return;
+    const ProgramBuffer& buffer = program.buffers[static_cast<size_t>(index)];
+    const int32_t number = static_cast<int32_t>(i);
+    rules.Require(buffer.kind != ProgramBuffer::Kind::kTemporary ||
+                      (buffer.first_command <= number && number <= buffer.last_command),
+                  "command ", i, ": buffer ", index, " does not live then");
+  }
+  if (command.kind == ProgramCommand::Kind::kLaunch) {
+    rules.Index(command.artifact, program.artifacts.size(), false, "command ", i, ": artifact");
+    rules.Require(!command.entry.empty(), "command ", i, ": no entry");
+    rules.Index(command.tasks_place, program.dims.size(), false, "command ", i, ": tasks place");
+    for (const int32_t place : {command.scratch_place, command.flops_place, command.bytes_place}) {
+      rules.Index(place, program.dims.size(), true, "command ", i, ": dim place");
+    }
+    for (const int32_t place : command.dims) {
+      rules.Index(place, program.dims.size(), false, "command ", i, ": dim place");
+    }
+    return;
+  }
+  const bool is_copy = command.kind == ProgramCommand::Kind::kCopy;
+  rules.Require(is_copy || command.kind == ProgramCommand::Kind::kFill, "command ", i,
+                ": unknown kind ", static_cast<int>(command.kind));
+  rules.Require(command.buffers.size() == (is_copy ? 2 : 1), "command ", i, ": got ",
+                command.buffers.size(), " buffers, limit ", is_copy ? 2 : 1);
+  if (!rules.status().ok()) return;
+  rules.Require(IsWritable(program.buffers[static_cast<size_t>(command.buffers.back())]),
+                "command ", i, ": writes to an input or weights");
+}
+
+void VerifySegments(const Program& program, Rules& rules) {
+  int64_t next = 0;
+  for (const ProgramSegment& segment : program.segments) {
+    rules.Require(!segment.device_kind.empty(), "segment without a device kind");
+    rules.Require(segment.first_command == next && segment.command_count >= 0,
+                  "segments do not follow each other");
+    next += segment.command_count;
+  }
+  rules.Require(next == static_cast<int64_t>(program.commands.size()), "segments: got ", next,
+                " commands, limit ", program.commands.size());
+}
+
+}  // namespace
+
+absl::Status Program::Verify() const {
+  Rules rules;
+  VerifyDims(*this, rules);
+  VerifyTensors(*this, inputs, ProgramBuffer::Kind::kInput, rules);
+  VerifyTensors(*this, outputs, ProgramBuffer::Kind::kOutput, rules);
+  VerifyBuffers(*this, rules);
+  RETURN_IF_ERROR(rules.status());
+  for (size_t i = 0; i < commands.size() && rules.status().ok(); ++i) {
+    VerifyCommand(*this, i, rules);
+  }
+  VerifySegments(*this, rules);
+  rules.Require((weights == Digest{}) == (weights_size == 0), "weights: digest without size");
+  return rules.status();
+}
+
+}  // namespace stampmill
