@@ -21,7 +21,7 @@
 namespace stampmill {
 
 // What the kernel cache gives for one model. `weights` are mapped (decision 27) and kept by `owner`.
-struct CompiledModel {
+struct ModelImage {
   Program program;
   std::vector<Artifact> artifacts;  // in the order of program.artifacts
   std::span<std::byte> weights;
@@ -41,7 +41,7 @@ class Model {
   // `device` is borrowed and outlives the model. DATA_LOSS for a program that does not fit its
   // weights or artifacts, INVALID_ARGUMENT for artifacts that the device cannot run, UNIMPLEMENTED
   // for segments of another device kind.
-  static absl::StatusOr<std::shared_ptr<const Model>> Load(CompiledModel compiled, Device* device);
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(ModelImage compiled, Device* device);
 
   const Program& program() const { return compiled_.program; }
   Device* device() const { return device_; }
@@ -74,7 +74,7 @@ class Model {
   Model() = default;
   absl::Status ResolveLaunches();
 
-  CompiledModel compiled_;
+  ModelImage compiled_;
   Device* device_ = nullptr;
   Buffer weights_;
   std::vector<std::shared_ptr<const Executable>> executables_;

@@ -33,7 +33,7 @@ namespace stampmill {
 
 // Finds or makes the compiled form of the model file at `path` for the repository's device.
 // `progress` takes lines for people. Called on repository threads, several at a time.
-using CompileFunction = std::function<absl::StatusOr<CompiledModel>(
+using CompileFunction = std::function<absl::StatusOr<ModelImage>(
     const std::string& path, const std::function<void(absl::string_view)>& progress)>;
 
 enum class ModelControlMode { kNone, kPoll, kExplicit };
