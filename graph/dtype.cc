@@ -3,6 +3,8 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 namespace stampmill {
 namespace {
@@ -55,6 +57,18 @@ std::optional<DType> FindRow(Predicate predicate) {
     if (predicate(kRows[i])) return kRows[i].dtype;
   }
   return std::nullopt;
+}
+
+// A float in whose last bit is noted that the value lay between two floats: rounding it further
+// gives what rounding the double itself would.
+float RoundToOdd(double value) {
+  const float nearest = static_cast<float>(value);
+  if (static_cast<double>(nearest) == value || std::isnan(value) || std::isinf(nearest)) {
+    return nearest;
+  }
+  if (std::bit_cast<uint32_t>(nearest) & 1) return nearest;
+  const float infinity = std::numeric_limits<float>::infinity();
+  return std::nextafter(nearest, value > nearest ? infinity : -infinity);
 }
 
 }  // namespace
@@ -110,6 +124,9 @@ uint16_t FloatToHalf(float value) {
   const uint32_t odd = (magnitude >> 13) & 1;
   return static_cast<uint16_t>(sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
 }
+
+uint16_t DoubleToHalf(double value) { return FloatToHalf(RoundToOdd(value)); }
+uint16_t DoubleToBFloat16(double value) { return FloatToBFloat16(RoundToOdd(value)); }
 
 float BFloat16ToFloat(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);

@@ -51,9 +51,12 @@ std::optional<DType> DTypeFromOnnx(int32_t onnx_data_type);
 int32_t OnnxDataType(DType dtype);
 
 // Conversions of one value, round to nearest even, as IEEE 754 (f16) and truncated f32 (bf16).
+// Those from double round once, which two conversions by way of float would not.
 float HalfToFloat(uint16_t bits);
 uint16_t FloatToHalf(float value);
+uint16_t DoubleToHalf(double value);
 float BFloat16ToFloat(uint16_t bits);
 uint16_t FloatToBFloat16(float value);
+uint16_t DoubleToBFloat16(double value);
 
 }  // namespace stampmill

@@ -30,22 +30,6 @@ void StoreRaw(std::byte* bytes, T value) {
   memcpy(bytes, &value, sizeof(T));
 }
 
-// f64 to f16 or bf16 by way of f32 would round twice: rounding to odd first keeps the one rounding
-// that counts.
-float RoundToOdd(double value) {
-  const float nearest = static_cast<float>(value);
-  if (static_cast<double>(nearest) == value || std::isnan(value) || std::isinf(nearest)) {
-    return nearest;
-  }
-  uint32_t bits;
-  memcpy(&bits, &nearest, sizeof(bits));
-  if (bits & 1) return nearest;
-  const float other =
-      std::nextafter(nearest, value > nearest ? std::numeric_limits<float>::infinity()
-                                              : -std::numeric_limits<float>::infinity());
-  return other;
-}
-
 template <typename T>
 T SaturateTo(double value) {
   const int64_t wide = SaturatingInt64(value);
@@ -140,9 +124,9 @@ void StoreFromDouble(DType dtype, double value, std::byte* bytes) {
     case DType::kU64:
       return StoreRaw(bytes, SaturatingUint64(value));
     case DType::kF16:
-      return StoreRaw(bytes, FloatToHalf(RoundToOdd(value)));
+      return StoreRaw(bytes, DoubleToHalf(value));
     case DType::kBF16:
-      return StoreRaw(bytes, FloatToBFloat16(RoundToOdd(value)));
+      return StoreRaw(bytes, DoubleToBFloat16(value));
     case DType::kF32:
       return StoreRaw(bytes, static_cast<float>(value));
     case DType::kF64:
