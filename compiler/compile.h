@@ -1,5 +1,5 @@
 // The Compile() seam: the one way from a model file to a compiled model, for serve, run and compile
-// alike (decision 3). Chosen at run time: the client of the compile worker where
+// alike. Chosen at run time: the client of the compile worker where
 // libstampmill_compiler.so stands beside the program, none else.
 #pragma once
 
@@ -16,9 +16,9 @@ namespace stampmill {
 
 struct CompileRequest {
   std::string model_path;
-  std::string target;            // decision 19's text
-  int32_t threads = 0;           // code generation threads; 0: as many as the process may use
-  int64_t memory_limit_bytes = 0;   // of the worker; 0: limits.h's default
+  std::string target;              // a target's text (devices/target.h)
+  int32_t threads = 0;             // code generation threads; 0: as many as the process may use
+  int64_t memory_limit_bytes = 0;  // of the worker; 0: limits.h's default
   int64_t time_limit_seconds = 0;
   // Called on the calling thread with lines such as "compiling 12 of 40 kernels".
   std::function<void(absl::string_view)> progress;
@@ -32,7 +32,7 @@ struct CompileStatistics {
 
 // Runs a compile worker to the end; its results are in `cache` afterwards, under the key that
 // ModelKey (kernel_cache.h) gives for the model file, target and options. When the cache cannot be
-// written the objects come back as memfds that `cache` holds for this process only (decision 25).
+// written the objects come back as memfds that `cache` holds for this process only.
 // UNAVAILABLE names the library when there is none; INVALID_ARGUMENT and UNIMPLEMENTED are the
 // model's; INTERNAL when the worker died, with its last words.
 absl::StatusOr<CompileStatistics> Compile(const CompileRequest& request, KernelCache& cache);

@@ -1,4 +1,4 @@
-// Target: what code is generated for, as text with a total order within a kind (decision 19):
+// Target: what code is generated for, as text with a total order within a kind:
 // "cpu:x86-64", "cpu:x86-64-v3", "cpu:x86-64-v4", "cpu:x86-64-v4+vnni", "cpu:x86-64-v4+vnni+bf16",
 // "cuda:sm_80", "hip:gfx942", "npu:xdna1". A target needs no device: anything can be compiled
 // anywhere. Immutable value.

@@ -116,7 +116,7 @@ std::vector<int64_t> ConstantShape(std::span<const DimExpr> shape);
 bool EvaluateDimOperation(DimExpr::Kind kind, int64_t a, int64_t b, int64_t* result);
 
 // The DimExprs of one program, each once, as one evaluation list: the host evaluates all of them
-// into one int64 array a step (decision 13), with overflow checks and without allocation.
+// into one int64 array a step, with overflow checks and without allocation.
 class DimTable {
  public:
   // Symbols take the first places, in the order given.

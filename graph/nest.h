@@ -36,7 +36,7 @@ struct Operand {
 
 struct Reduction {
   // One or more accumulators, carried through the reduced coordinates in row-major order or in
-  // any split of it into fixed lanes that depends only on extents, dtype and target (decision 17).
+  // any split of it into fixed lanes that depends only on extents, dtype and target.
   std::vector<Expr> init;  // constants or expressions of kept coordinates
   // New value of each accumulator, from Accumulator(i), loads, coordinates and Reduced(earlier).
   std::vector<Expr> update;
@@ -60,7 +60,7 @@ struct Nest {
 };
 
 // Panel layout of b: [batch..., ceil(n / panel), k, panel], zero-filled past n. `panel` follows
-// from the target and n alone (decision 18).
+// from the target and n alone.
 struct Contraction {
   Shape batch;
   Shape m;  // one or more axes; row index = their row-major flattening
@@ -102,7 +102,7 @@ std::string ToString(const StageBody& body);
 
 // Canonical bytes: equal exactly for stages that generate the same code. Constants appear as
 // values; each distinct non-constant DimExpr is a run-time parameter, numbered in order of first
-// appearance. `dims` receives the parameters in that order; the kernel reads dims[i] (decision 14).
+// appearance. `dims` receives the parameters in that order; the kernel reads dims[i].
 std::string CanonicalBytes(const StageBody& body, std::vector<DimExpr>* dims);
 // The inverse, for the compile worker and tests: parameter i becomes the symbol "d<i>".
 absl::StatusOr<StageBody> ParseCanonicalBytes(absl::string_view bytes);

@@ -77,9 +77,9 @@ struct ReferenceArguments {
 };
 
 struct LowerOptions {
-  // Panel width of contractions with `n` columns for the target (decision 18).
+  // Panel width of contractions with `n` columns for the target.
   int64_t (*panel)(const DimExpr& n, DType dtype, absl::string_view target);
-  std::string target;  // "cpu:x86-64-v3", as decision 19
+  std::string target;  // "cpu:x86-64-v3", a target (devices/target.h)
 };
 
 // The stages that a lowering emits, between graph values. Values that it makes are local.

@@ -1,7 +1,7 @@
 // Engine: one thread that owns a device's queues and the schedulers of all models placed there, and
-// turns the loop: arrivals, cancellations, deadlines, a batch, a submission, results. It sleeps only
-// on its waker: work finished, arrival, cancel, next deadline. Nothing else touches what it owns,
-// so there are no locks.
+// turns the loop: arrivals, cancellations, deadlines, a batch, a submission, results. It sleeps
+// only on its waker: work finished, arrival, cancel, next deadline. Nothing else touches what it
+// owns, so there are no locks.
 //
 //   server: pool.Acquire -> fill -> Submit          (any thread)
 //   engine: inbox -> Scheduler -> ModelStep -> Queue -> ready ring

@@ -21,8 +21,7 @@ class ModelStep;
 class LocalRunner {
  public:
   // `device` is borrowed and outlives the runner.
-  static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(ModelImage compiled,
-                                                             Device* device);
+  static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(ModelImage compiled, Device* device);
   ~LocalRunner();
 
   const Model& model() const { return *model_; }

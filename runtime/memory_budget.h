@@ -1,4 +1,4 @@
-// MemoryBudget: the accounting of one device's memory (decision 39). What is loaded reserves its
+// MemoryBudget: the accounting of one device's memory. What is loaded reserves its
 // share by kind and name; what does not fit is refused with the whole plan. It allocates nothing
 // itself: pages are touched when used.
 #pragma once

@@ -20,7 +20,8 @@
 
 namespace stampmill {
 
-// What the kernel cache gives for one model. `weights` are mapped (decision 27) and kept by `owner`.
+// What the kernel cache gives for one model. `weights` are mapped and kept by
+// `owner`.
 struct ModelImage {
   Program program;
   std::vector<Artifact> artifacts;  // in the order of program.artifacts

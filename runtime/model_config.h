@@ -1,5 +1,5 @@
-// ModelConfig: how a model is to be served: Triton's config.pbtxt (or its JSON form), completed from
-// the compiled model and checked against it, and the numbers that the scheduler takes from it.
+// ModelConfig: how a model is to be served: Triton's config.pbtxt (or its JSON form), completed
+// from the compiled model and checked against it, and the numbers that the scheduler takes from it.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,10 @@ namespace stampmill {
 
 // What happens to requests that wait in one priority level.
 struct QueuePolicy {
-  bool delay_on_timeout = false;       // timeout_action DELAY: runs after all others; else REJECT
-  uint64_t default_timeout_us = 0;     // 0: none
-  bool allow_timeout_override = false; // a request's own timeout may replace the default
-  uint32_t max_queue_size = 0;         // 0: no bound but the daemon's
+  bool delay_on_timeout = false;        // timeout_action DELAY: runs after all others; else REJECT
+  uint64_t default_timeout_us = 0;      // 0: none
+  bool allow_timeout_override = false;  // a request's own timeout may replace the default
+  uint32_t max_queue_size = 0;          // 0: no bound but the daemon's
 };
 
 // The numbers of one model's scheduler.
@@ -28,8 +28,8 @@ struct BatchingPolicy {
   bool dynamic = false;                  // requests may be put together
   std::vector<int64_t> preferred_sizes;  // ascending
   int64_t max_queue_delay_nanos = 0;
-  bool preserve_ordering = false;        // answers in order of arrival
-  int32_t default_level = 0;             // of requests with priority 0
+  bool preserve_ordering = false;                     // answers in order of arrival
+  int32_t default_level = 0;                          // of requests with priority 0
   std::vector<QueuePolicy> levels = {QueuePolicy{}};  // 0 is the highest priority
 };
 
@@ -46,7 +46,7 @@ class ModelConfig {
   // max_batch_size only for a program proved batchable (FAILED_PRECONDITION says why it is not).
   // What Stampmill does not do (ensembles, sequence batching, decoupled, ...) is UNIMPLEMENTED,
   // naming the field. Missing scheduling: batchable models get max_batch_size 32 and dynamic
-  // batching without delay (decision 48).
+  // batching without delay.
   absl::Status Complete(absl::string_view name, const Program& program);
 
   // Before Complete: which versions are served; needs no program.

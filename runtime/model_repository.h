@@ -39,20 +39,20 @@ using CompileFunction = std::function<absl::StatusOr<ModelImage>(
 enum class ModelControlMode { kNone, kPoll, kExplicit };
 
 struct ModelRepositoryOptions {
-  std::vector<std::string> folders;       // --model-repository
+  std::vector<std::string> folders;  // --model-repository
   struct File {
     std::string name;  // empty: the file's stem
     std::string path;
   };
-  std::vector<File> files;                // MODEL arguments, NAME=PATH
+  std::vector<File> files;  // MODEL arguments, NAME=PATH
   ModelControlMode control_mode = ModelControlMode::kNone;
-  std::vector<std::string> load_models;   // --load-model, explicit mode; "*": all
-  int64_t poll_seconds = 15;              // --repository-poll-secs
-  bool strict_readiness = true;           // a model that failed makes the daemon not ready
-  int32_t load_threads = 4;               // --model-load-thread-count
-  Engine* engine = nullptr;               // borrowed, like the next two; all outlive it
+  std::vector<std::string> load_models;  // --load-model, explicit mode; "*": all
+  int64_t poll_seconds = 15;             // --repository-poll-secs
+  bool strict_readiness = true;          // a model that failed makes the daemon not ready
+  int32_t load_threads = 4;              // --model-load-thread-count
+  Engine* engine = nullptr;              // borrowed, like the next two; all outlive it
   TensorPool* pool = nullptr;
-  MemoryBudget* budget = nullptr;         // may be null: no accounting
+  MemoryBudget* budget = nullptr;  // may be null: no accounting
   CompileFunction compile;
 };
 
@@ -82,7 +82,7 @@ class ModelRepository {
   ~ModelRepository();
 
   // Loads what the mode says (none, poll: all; explicit: load_models) and returns when that is
-  // done. The first failure, all others being in the index and the log (decision 48).
+  // done. The first failure, all others being in the index and the log.
   absl::Status Start();
 
   // A ready model; version 0 is the highest that is ready. NOT_FOUND "Request for unknown model:
@@ -109,7 +109,7 @@ class ModelRepository {
   void Poll();
 
  private:
-  struct Entry;       // one name
+  struct Entry;  // one name
   struct Job;
 
   explicit ModelRepository(ModelRepositoryOptions options);

@@ -1,10 +1,10 @@
 // Request: one inference on its way through the daemon, and the slots that requests live in.
 //
-// All slots are allocated at start (decision 36), so that nothing is allocated for a request on the
+// All slots are allocated at start, so that nothing is allocated for a request on the
 // engine thread and the number of requests in the daemon has a bound. The server takes a slot from
-// the RequestPool, fills it, and submits it to an Engine; the engine gives it back through its ready
-// ring with a result; the server answers and drops the handle, which returns the slot. Vectors and
-// strings of a slot keep their capacity.
+// the RequestPool, fills it, and submits it to an Engine; the engine gives it back through its
+// ready ring with a result; the server answers and drops the handle, which returns the slot.
+// Vectors and strings of a slot keep their capacity.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ class TensorShape {
 struct InputTensor {
   int32_t index = -1;  // in the model's inputs()
   DType dtype = DType::kInvalid;
-  TensorShape shape;   // as the client sent it, batch dim included
+  TensorShape shape;  // as the client sent it, batch dim included
   std::span<const std::byte> bytes;
   Lease lease;
 };
@@ -68,7 +68,7 @@ struct OutputTensor {
   Lease target;
   DType dtype = DType::kInvalid;
   TensorShape shape;
-  Lease lease;         // holds bytes; the target or a part of the pool
+  Lease lease;  // holds bytes; the target or a part of the pool
   std::span<const std::byte> bytes;
 };
 
@@ -107,8 +107,8 @@ struct Request {
   uint64_t priority = 0;              // 1 is the highest; 0: the model's default
   uint64_t timeout_us = 0;            // Triton's `timeout`: the longest wait in the queue; 0: none
   int64_t deadline_nanos = kNoDeadline;  // of the engine's clock: ends also running work
-  void* context = nullptr;            // the server's own
-  RequestTimes times;                 // the server sets `arrival`
+  void* context = nullptr;               // the server's own
+  RequestTimes times;                    // the server sets `arrival`
 
   // Set by the engine. A failed request has no outputs' bytes.
   absl::Status status;
@@ -119,12 +119,12 @@ struct Request {
   uint32_t slot = 0;
   uint32_t generation = 0;
   std::atomic<uint32_t> cancelled_generation{0};
-  int64_t rows = 1;                   // dim 0 of a batchable model's inputs
-  uint64_t signature = 0;             // hash of all dims but the batch
+  int64_t rows = 1;        // dim 0 of a batchable model's inputs
+  uint64_t signature = 0;  // hash of all dims but the batch
   int64_t queue_deadline_nanos = kNoDeadline;
-  int32_t level = 0;                  // priority level, 0 the highest
+  int32_t level = 0;  // priority level, 0 the highest
   uint64_t arrival_number = 0;
-  bool delayed = false;               // its queue timeout passed and the policy is DELAY
+  bool delayed = false;  // its queue timeout passed and the policy is DELAY
   Request* next = nullptr;
   Request* previous = nullptr;
   Request* next_free = nullptr;

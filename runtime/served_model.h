@@ -29,7 +29,7 @@ class ServedModel {
   struct Options {
     std::string name;
     int64_t version = 1;
-    Engine* engine = nullptr;  // borrowed, outlives it
+    Engine* engine = nullptr;        // borrowed, outlives it
     TensorPool* pool = nullptr;      // likewise; outputs come from it
     MemoryBudget* budget = nullptr;  // likewise; weights and workspace are reserved there
   };
@@ -74,7 +74,7 @@ class ServedModel {
   std::unique_ptr<Queue> queue_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<ModelStep> step_;
-  ModelPin engine_pin_;           // held while the engine has work of this model
+  ModelPin engine_pin_;  // held while the engine has work of this model
   ServedModel* next_active_ = nullptr;
 };
 

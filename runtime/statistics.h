@@ -1,6 +1,6 @@
 // ModelStatistics: what a model version did, in the terms of Triton's statistics extension and its
-// nv_* metrics. Counters only; the engine thread adds, anybody reads. A snapshot is not one instant:
-// each counter is exact, two may be a request apart.
+// nv_* metrics. Counters only; the engine thread adds, anybody reads. A snapshot is not one
+// instant: each counter is exact, two may be a request apart.
 #pragma once
 
 #include <array>
@@ -15,12 +15,12 @@ namespace stampmill {
 
 // Times of one request in nanoseconds of the engine's clock; 0: not reached.
 struct RequestTimes {
-  int64_t arrival = 0;              // the server began to read it; set by the server
-  int64_t queue_start = 0;          // Submit
-  int64_t compute_start = 0;        // its step was formed: queue ends, binding of inputs begins
-  int64_t compute_input_end = 0;    // given to the device
-  int64_t compute_output_start = 0; // the device finished
-  int64_t end = 0;                  // outputs ready, handed to the server
+  int64_t arrival = 0;               // the server began to read it; set by the server
+  int64_t queue_start = 0;           // Submit
+  int64_t compute_start = 0;         // its step was formed: queue ends, binding of inputs begins
+  int64_t compute_input_end = 0;     // given to the device
+  int64_t compute_output_start = 0;  // the device finished
+  int64_t end = 0;                   // outputs ready, handed to the server
 };
 
 // Why a request failed: the values of nv_inference_request_failure's `reason`.
@@ -45,7 +45,7 @@ struct StatisticsSnapshot {
   uint64_t execution_count = 0;    // steps
   uint64_t pending_count = 0;      // requests submitted whose step is not formed yet
   uint64_t failures[kFailureReasonCount] = {};
-  uint64_t bytes_copied = 0;       // by gathering and scattering batches; 0 for requests alone
+  uint64_t bytes_copied = 0;  // by gathering and scattering batches; 0 for requests alone
   std::vector<BatchStatistics> batches;  // sizes that occurred, ascending
 };
 

@@ -192,7 +192,7 @@ class KernelCache {
   absl::StatusOr<KernelRecord> FindKernel(const Digest& key);  // NOT_FOUND, also when corrupt
   absl::Status PutKernel(const Digest& key, const KernelRecord& record);
 
-  // --- What could not be written, to be handed to another process (decision 25).
+  // --- What could not be written, to be handed to another process.
 
   struct InMemory {
     std::vector<CacheObjectPtr> objects;

@@ -1,5 +1,5 @@
 // From a graph to everything of a compiled model but machine code: the passes, in their order.
-// Links no LLVM (decision 4): `inspect` uses it too.
+// Links no LLVM: `inspect` uses it too.
 #pragma once
 
 #include <string>
@@ -23,13 +23,14 @@ struct PassOptions {
 
 // One kernel to generate. Two launches that need the same code share one.
 struct KernelJob {
-  std::string name;             // unique within the model, a C identifier
-  StageBody body;               // simplified; what the code generator takes
-  std::string canonical_bytes;  // of body: with target and compiler ABI it is the kernel's cache key
+  std::string name;  // unique within the model, a C identifier
+  StageBody body;    // simplified; what the code generator takes
+  std::string
+      canonical_bytes;  // of body: with target and compiler ABI it is the kernel's cache key
 };
 
 struct WeightRange {
-  uint64_t offset = 0;          // in the packed weights file; multiple of 64
+  uint64_t offset = 0;  // in the packed weights file; multiple of 64
   Tensor tensor;
 };
 

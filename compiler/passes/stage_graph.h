@@ -23,8 +23,8 @@ struct StageValue {
   DType dtype = DType::kInvalid;
   Shape shape;
   std::optional<Tensor> constant;
-  ValueId alias_of = kNoValue;   // same bytes as this value (itself no alias), row-major order kept
-  int32_t input = -1;            // position in the program's inputs
+  ValueId alias_of = kNoValue;  // same bytes as this value (itself no alias), row-major order kept
+  int32_t input = -1;           // position in the program's inputs
 };
 
 struct Stage {

@@ -76,7 +76,7 @@ struct ProgramSegment {
 // another's bytes, is a kCopy command.
 struct Program {
   std::string model_name;
-  std::string target;                // decision 19's text
+  std::string target;                // a target's text (devices/target.h)
   std::vector<std::string> symbols;  // dims of inputs that vary, by name; first dim places
   std::vector<DimTable::Instruction> dims;
   // Places that must hold for the program to be right for a request: `places[i] == 0` fails it with
@@ -94,7 +94,7 @@ struct Program {
   uint64_t weights_size = 0;
   std::vector<ProgramSegment> segments;
   std::vector<ProgramCommand> commands;
-  // Batching one-shot requests along dim 0 of every input and output is sound (decision 40); the
+  // Batching one-shot requests along dim 0 of every input and output is sound; the
   // symbol that is then the batch. Empty: not proved.
   std::string batch_symbol;
   std::string batch_reason;  // why not, for `inspect` and logs

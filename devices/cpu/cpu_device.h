@@ -1,5 +1,5 @@
 // The CPU device: host memory in place, kernels loaded from shared objects, and workers that all
-// queues share (decision 31).
+// queues share.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,7 @@ constexpr uint32_t kClosing = uint32_t{1} << 31;
 
 // Starting and joining a job costs some hundred nanoseconds: pieces below this are not worth it.
 constexpr int64_t kChunkNanosMin = 1'000;
-// So that workers go round between queues every millisecond (decision 31), half of it a chunk.
+// So that workers go round between queues every millisecond, half of it a chunk.
 constexpr int64_t kChunkNanosMax = 500'000;
 // Enough chunks that a worker which is taken off its core delays the others by little.
 constexpr int64_t kChunksPerWorker = 8;

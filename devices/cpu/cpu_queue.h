@@ -20,7 +20,7 @@
 
 namespace stampmill {
 
-// Work predicted to take less runs inside Submit (decision 31): waking a worker costs its caller
+// Work predicted to take less runs inside Submit: waking a worker costs its caller
 // some 5 us, and the result about as much again on its way back.
 inline constexpr int64_t kCallerRunNanosMax = 50'000;
 

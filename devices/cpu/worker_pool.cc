@@ -18,9 +18,9 @@ namespace stampmill {
 namespace {
 
 // Long enough to bridge the gap between two launches, short enough to cost little when the cores
-// are shared with others (decision 31).
+// are shared with others.
 constexpr int64_t kSpinNanos = 20'000;
-// A stream's turn while others wait (decision 31).
+// A stream's turn while others wait.
 constexpr int64_t kTurnNanos = 1'000'000;
 // A futex wake costs its caller 2 us and more; the woken wake the rest.
 constexpr int64_t kWakesAtOnceMax = 4;
