@@ -6,20 +6,22 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
-#include "base/hash.h"
+#include "absl/strings/string_view.h"
 #include "compiler/cache/kernel_cache.h"
 
 namespace stampmill {
 
 struct CompileRequest {
   std::string model_path;
-  std::string target;              // a target's text (devices/target.h)
+  std::string target;              // devices/target.h's text
+  std::string options;             // compiler/worker/compile_job.h; empty: the defaults
   int32_t threads = 0;             // code generation threads; 0: as many as the process may use
   int64_t memory_limit_bytes = 0;  // of the worker; 0: limits.h's default
-  int64_t time_limit_seconds = 0;
+  int64_t time_limit_seconds = 0;  // likewise
+  // The program that is started with the argument `compile-worker`; empty: this one.
+  std::string worker_program;
   // Called on the calling thread with lines such as "compiling 12 of 40 kernels".
   std::function<void(absl::string_view)> progress;
 };
@@ -27,14 +29,19 @@ struct CompileRequest {
 struct CompileStatistics {
   int64_t kernels_compiled = 0;
   int64_t kernels_reused = 0;
-  double seconds = 0;
+  double seconds = 0;  // 0 when another thread or process had compiled it meanwhile
 };
 
-// Runs a compile worker to the end; its results are in `cache` afterwards, under the key that
-// ModelKey (kernel_cache.h) gives for the model file, target and options. When the cache cannot be
-// written the objects come back as memfds that `cache` holds for this process only.
+// What the cache knows the compiled form of a request by.
+ModelSource SourceOf(const CompileRequest& request);
+
+// Compiles the model unless the cache has it: takes the cache's lock for it, so that threads and
+// processes that want the same model wait for the first, and runs a compile worker to the end. The
+// results are in `cache` afterwards, where FindModel(SourceOf(request)) finds them. When the cache
+// cannot be written the objects come back as memfds that `cache` holds for this process only.
 // UNAVAILABLE names the library when there is none; INVALID_ARGUMENT and UNIMPLEMENTED are the
-// model's; INTERNAL when the worker died, with its last words.
+// model's; DEADLINE_EXCEEDED past the time limit; INTERNAL when the worker died, with its last
+// words.
 absl::StatusOr<CompileStatistics> Compile(const CompileRequest& request, KernelCache& cache);
 
 }  // namespace stampmill

@@ -95,7 +95,7 @@ struct LaunchCommand {
   int64_t tasks = 0;  // independent tasks, 0: nothing runs; on a GPU the grid follows from dims
   int64_t scratch_bytes = 0;  // for each task that runs at the same time
   // Predicted time of all tasks on one thread. 0: unknown, which counts as long. The CPU runs short
-  // work on the caller and cuts launches into pieces by it (decision 31).
+  // work on the caller and cuts launches into pieces by it.
   int64_t nanos_estimate = 0;
 };
 // The queue's timeline reaches `value`; in one queue each is greater than the one before.

@@ -36,7 +36,7 @@ struct Operand {
 
 struct Reduction {
   // One or more accumulators, carried through the reduced coordinates in row-major order or in
-  // any split of it into fixed lanes that depends only on extents, dtype and target (decision 17).
+  // any split of it into fixed lanes that depends only on extents, dtype and target.
   std::vector<Expr> init;  // constants or expressions of kept coordinates
   // New value of each accumulator, from Accumulator(i), loads, coordinates and Reduced(earlier).
   std::vector<Expr> update;

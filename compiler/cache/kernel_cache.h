@@ -1,7 +1,7 @@
 // KernelCache: a content-addressed store of programs, artifacts and packed weights, on disk and
 // shared by processes. It knows no operators: it stores, finds, verifies and locks.
 //
-// Directory layout, version 1 (a cache directory is code: decision on trust below):
+// Directory layout, version 1 (a cache directory is code: see trust below):
 //   v1/objects/<digest>        programs, artifacts: the bytes, named by their SHA-256;
 //                              packed weights: a head and the payload, named by the head's SHA-256
 //   v1/models/<key>            one compiled model: a short text naming digests (model_record.h)
@@ -135,6 +135,7 @@ class KernelCache {
   KernelCache& operator=(const KernelCache&) = delete;
 
   const std::string& directory() const { return options_.directory; }
+  bool is_default() const { return options_.is_default; }
   // Nothing is written to disk; `read_only_reason` says why, empty when it is written.
   bool read_only() const { return !read_only_reason_.empty(); }
   const std::string& read_only_reason() const { return read_only_reason_; }

@@ -28,7 +28,7 @@ namespace stampmill {
 // What a model is compiled from. `options` is text in canonical form: equal options, equal text.
 struct ModelSource {
   std::string path;     // the model file
-  std::string target;   // decision 19's text
+  std::string target;   // a target's text (devices/target.h)
   std::string options;  // empty: the defaults
   Digest compiler_abi;  // CompilerAbi() of compiler/compiler_abi.h
 };

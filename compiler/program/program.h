@@ -76,7 +76,7 @@ struct ProgramSegment {
 // another's bytes, is a kCopy command.
 struct Program {
   std::string model_name;
-  std::string target;                // decision 19's text
+  std::string target;                // a target's text (devices/target.h)
   std::vector<std::string> symbols;  // dims of inputs that vary, by name; first dim places
   std::vector<DimTable::Instruction> dims;
   // Places that must hold for the program to be right for a request: `places[i] == 0` fails it with

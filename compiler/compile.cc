@@ -1,0 +1,108 @@
+#include "compiler/compile.h"
+
+#include <fcntl.h>
+
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "compiler/compiler_abi.h"
+#include "compiler/limits.h"
+#include "compiler/worker/protocol.h"
+#include "compiler/worker/worker_process.h"
+
+namespace stampmill {
+namespace {
+
+// Takes over what the worker could not write to the cache.
+class ResultTaker {
+ public:
+  ResultTaker(const CompileRequest& request, KernelCache& cache)
+      : request_(request), cache_(cache) {}
+
+  absl::Status Take(Frame frame) {
+    switch (frame.kind) {
+      case FrameKind::kProgress: {
+        ASSIGN_OR_RETURN(const std::string line, frame.ProgressLine());
+        if (request_.progress) request_.progress(line);
+        return absl::OkStatus();
+      }
+      case FrameKind::kObject: {
+        ASSIGN_OR_RETURN(const Digest digest, frame.ObjectDigest());
+        return cache_.Adopt(digest, std::move(frame.file));
+      }
+      case FrameKind::kModel: {
+        ASSIGN_OR_RETURN(const uint64_t size, FileSize(frame.file));
+        ASSIGN_OR_RETURN(const Mapping text,
+                         Mapping::Map(frame.file, 0, size, Mapping::Access::kRead));
+        ASSIGN_OR_RETURN(const ModelRecord record,
+                         ModelRecord::Parse({reinterpret_cast<const char*>(text.bytes().data()),
+                                             text.bytes().size()}));
+        return cache_.PutModel(record);
+      }
+      default:
+        return absl::InternalError("compile worker: a frame out of place");
+    }
+  }
+
+ private:
+  const CompileRequest& request_;
+  KernelCache& cache_;
+};
+
+WorkerRequest RequestFor(const CompileRequest& request, const KernelCache& cache) {
+  return {.model_path = request.model_path,
+          .target = request.target,
+          .options = request.options,
+          .threads = request.threads,
+          .cache_directory = cache.directory(),
+          .cache_is_default = cache.is_default(),
+          .cache_writable = !cache.read_only(),
+          .memory_limit_bytes = request.memory_limit_bytes > 0 ? request.memory_limit_bytes
+                                                               : kWorkerMemoryBytesDefault};
+}
+
+}  // namespace
+
+ModelSource SourceOf(const CompileRequest& request) {
+  return {.path = request.model_path,
+          .target = request.target,
+          .options = request.options,
+          .compiler_abi = CompilerAbi()};
+}
+
+absl::StatusOr<CompileStatistics> Compile(const CompileRequest& request, KernelCache& cache) {
+  CompileStatistics statistics;
+  {
+    ASSIGN_OR_RETURN(const KernelCache::Lock lock, cache.LockModel(SourceOf(request)));
+    if (cache.HasModel(SourceOf(request))) return statistics;
+    ASSIGN_OR_RETURN(
+        const std::unique_ptr<WorkerProcess> worker,
+        WorkerProcess::Start(
+            {.program = request.worker_program.empty() ? "/proc/self/exe" : request.worker_program,
+             .time_limit_seconds = request.time_limit_seconds > 0 ? request.time_limit_seconds
+                                                                  : kWorkerSecondsDefault}));
+    ResultTaker taker(request, cache);
+    ASSIGN_OR_RETURN(const WorkerResult result,
+                     worker->Run(RequestFor(request, cache),
+                                 [&taker](Frame frame) { return taker.Take(std::move(frame)); }));
+    RETURN_IF_ERROR(result.status);
+    if (!cache.HasModel(SourceOf(request))) {
+      return absl::InternalError(absl::StrCat("compile worker: says that ", request.model_path,
+                                              " is compiled, but the cache does not have it"));
+    }
+    statistics = {.kernels_compiled = result.kernels_compiled,
+                  .kernels_reused = result.kernels_reused,
+                  .seconds = static_cast<double>(result.milliseconds) / 1000};
+  }
+  // Only now: pruning waits for no compile, its own included.
+  if (const absl::Status pruned = cache.PruneToLimit(); !pruned.ok()) {
+    LOG(WARNING) << "cache: not pruned: " << pruned.ToString();
+  }
+  return statistics;
+}
+
+}  // namespace stampmill

@@ -1,0 +1,37 @@
+// What a compile worker does, as a function: import, passes, code generation on N threads, and the
+// results into the cache. Links LLVM; tests of the compiler call it directly.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "compiler/cache/kernel_cache.h"
+#include "compiler/passes/compile_model.h"
+
+namespace stampmill {
+
+struct CompileJob {
+  std::string model_path;
+  std::string target;   // devices/target.h's text
+  std::string options;  // ParsePassOptions
+  int32_t threads = 0;  // 0: as many as the process may use
+  // From one thread at a time, in order.
+  std::function<void(absl::string_view)> progress;
+};
+
+struct CompileJobStatistics {
+  int64_t kernels_compiled = 0;
+  int64_t kernels_reused = 0;
+  int64_t milliseconds = 0;
+};
+
+// `cache` has the objects and the model's record afterwards.
+absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, KernelCache& cache);
+
+// "fuse=0 channels-last=0", each at most once, in this order, 1 left out; INVALID_ARGUMENT else.
+absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::string_view options);
+
+}  // namespace stampmill
