@@ -3,9 +3,9 @@
 // only on its waker: work finished, arrival, cancel, next deadline. Nothing else touches what it
 // owns, so there are no locks.
 //
-//   server: pool.Acquire -> fill -> Submit          (any thread)
-//   engine: inbox -> Scheduler -> ModelStep -> Queue -> ready ring
-//   server: PopReady -> answer -> drop the handle   (one reply thread, woken by reply_waker)
+//   server: pool.Acquire -> fill -> Submit                            (any thread)
+//   engine: inbox -> Scheduler -> BatchBinding -> Queue -> ready ring
+//   server: PopReady -> answer -> drop the handle                     (one reply thread)
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,7 @@
 #include "devices/device.h"
 #include "runtime/request.h"
 #include "runtime/ring.h"
+#include "runtime/statistics.h"
 
 namespace stampmill {
 
@@ -35,7 +36,7 @@ struct EngineOptions {
 class Engine {
  public:
   static absl::StatusOr<std::unique_ptr<Engine>> Create(const EngineOptions& options);
-  // Stops the thread. REQUIRES: no ServedModel of this engine lives.
+  // Stops the thread. REQUIRES: no ServedModel of this engine lives, the ready ring is empty.
   ~Engine();
 
   // Any thread. Checks the request against its model (ServedModel::Prepare) and takes it. On
@@ -54,33 +55,46 @@ class Engine {
   void BeginDrain();
   // Requests taken and not yet put on the ready ring.
   int64_t in_flight() const { return in_flight_.load(std::memory_order_acquire); }
-  // Ends what is left with UNAVAILABLE once its step is over, and joins the thread.
+  // Drains too; ends what still waits with UNAVAILABLE and what runs once its step is over, then
+  // joins the thread. Without a thread the caller turns until in_flight() is 0.
   void Stop();
 
   // One turn of the loop; the engine thread or, in a simulation, the only thread. True when
-  // anything was done. `NextDeadline` is when Turn must be called next without a wake.
+  // anything was done.
   bool Turn();
-  int64_t NextDeadline() const { return next_deadline_nanos_; }
-  // CHECK-fails when what the engine counts does not agree. Engine thread.
+  // When Turn must be called next without a wake.
+  int64_t NextDeadline() const;
+  // CHECK-fails when what the engine counts does not agree. Engine thread, inbox empty.
   void CheckInvariants() const;
 
   Waker& waker() { return waker_; }
+  // Woken when the last pin of one of its models goes.
+  Waker& unpinned_waker() { return unpinned_waker_; }
+  int32_t requests_max() const { return options_.requests->capacity(); }
   Device* device() const { return options_.device; }
   Clock& clock() const { return *options_.clock; }
 
  private:
   explicit Engine(const EngineOptions& options);
   void Run();
-  bool DrainInbox(int64_t now);
-  bool DropCancelled(int64_t now);
-  bool AdvanceModel(ServedModel& model, int64_t now);
-  bool FinishStep(ServedModel& model, int64_t now);
-  bool StartStep(ServedModel& model, int64_t now);
-  void Activate(ServedModel& model);
-  void Finish(Request* request, absl::Status status);
+  int64_t Now() const { return options_.clock->NowNanos(); }
+
+  // Parts of a turn; each is true when it did anything.
+  bool DrainInbox();
+  bool DropCancelled();
+  bool AdvanceModels();
+  bool AdvanceModel(ServedModel& model);
+  bool DropExpired(ServedModel& model);
+  bool StartStep(ServedModel& model);
+  bool FinishStep(ServedModel& model);
+
+  // Ends every request of the step that was being started or ran.
+  void FailStep(ServedModel& model, const absl::Status& status);
+  absl::Status OutcomeOf(const Request& request, int64_t now) const;
+  void Finish(Request* request, absl::Status status, FailureReason reason);
 
   const EngineOptions options_;
-  Waker waker_;
+  Waker waker_, unpinned_waker_;
   BoundedRing<Request*> inbox_;
   BoundedRing<Request*> ready_;
   std::atomic<int64_t> in_flight_{0};
@@ -91,7 +105,7 @@ class Engine {
 
   // The engine thread's.
   ServedModel* active_ = nullptr;  // list of models with queued or running requests
-  int64_t next_deadline_nanos_ = kNoDeadline;
+  bool finished_any_ = false;      // in this turn: wake the reply thread once
 };
 
 }  // namespace stampmill

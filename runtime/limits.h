@@ -12,6 +12,9 @@ inline constexpr int32_t kTensorRankMax = 16;
 // Inputs or outputs of one model, and so tensors of one request.
 inline constexpr int32_t kTensorsPerRequestMax = 1024;
 
+// Bytes of one tensor of a step: sums over all buffers of a program then stay far below 2^63.
+inline constexpr int64_t kTensorBytesMax = int64_t{1} << 40;
+
 // Live leases on the arena. A request holds one for each tensor in shared memory; 1280 slots
 // (--max-queued-requests + --max-sequences) times the few tensors of a model stay below.
 inline constexpr int32_t kPoolBlocksMax = 1 << 16;

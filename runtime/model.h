@@ -20,12 +20,12 @@
 
 namespace stampmill {
 
-// What the kernel cache gives for one model. `weights` are mapped and kept by
+// What the kernel cache gives for one model. `weights` are mapped (decision 27) and kept by
 // `owner`.
 struct ModelImage {
   Program program;
   std::vector<Artifact> artifacts;  // in the order of program.artifacts
-  std::span<std::byte> weights;
+  std::span<const std::byte> weights;
   std::shared_ptr<const void> owner;
 };
 

@@ -69,7 +69,6 @@ class ModelConfig {
 
   inference::ModelConfig proto_;
   bool max_batch_size_given_ = false;  // also when given as 0
-  bool scheduling_given_ = false;
   BatchingPolicy batching_;
 };
 

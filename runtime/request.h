@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -41,6 +42,8 @@ class TensorShape {
   std::span<const int64_t> dims() const { return {dims_.data(), static_cast<size_t>(rank_)}; }
   int64_t operator[](int32_t i) const { return dims_[static_cast<size_t>(i)]; }
   void set(int32_t i, int64_t dim) { dims_[static_cast<size_t>(i)] = dim; }
+  // REQUIRES: rank() < kTensorRankMax.
+  void Append(int64_t dim) { dims_[static_cast<size_t>(rank_++)] = dim; }
   // Product of the dims; nullopt when it passes 2^62.
   std::optional<int64_t> element_count() const;
   std::string ToString() const;  // "[2,128]"
@@ -114,6 +117,12 @@ struct Request {
   absl::Status status;
 
   RequestTag tag() const { return {slot, generation}; }
+  // Any thread, any time; ignored unless this slot's use of that generation is not over.
+  void Cancel(uint32_t of_generation);
+  // The owner's.
+  bool cancelled() const {
+    return cancelled_generation.load(std::memory_order_acquire) == generation;
+  }
 
   // The engine's own; see scheduler.h.
   uint32_t slot = 0;
@@ -125,9 +134,9 @@ struct Request {
   int32_t level = 0;  // priority level, 0 the highest
   uint64_t arrival_number = 0;
   bool delayed = false;  // its queue timeout passed and the policy is DELAY
+  bool queued = false;   // in its model's scheduler
   Request* next = nullptr;
   Request* previous = nullptr;
-  Request* next_free = nullptr;
 };
 
 class RequestPool;

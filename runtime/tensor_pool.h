@@ -46,8 +46,8 @@ class Lease {
   Lease Slice(size_t offset, size_t size) const;
   // The claim is on a client's region.
   bool client_owned() const;
-  // OK, or DATA_LOSS naming the client region whose pages vanished since it was registered. To be
-  // asked after the bytes were read or written: what was read then is zeros in part.
+  // OK, or INVALID_ARGUMENT naming the client region whose object was truncated since it was
+  // registered. To be asked after the bytes were read or written: what was read is zeros in part.
   absl::Status CheckIntact() const;
 
  private:
@@ -119,10 +119,16 @@ class TensorPool {
   void InsertFree(int32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RemoveFree(int32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FreeBlock(int32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AbsorbNext(int32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int32_t NewRecord() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint64_t LargestFreeBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int32_t FindRegion(absl::string_view name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void UnmapRegion(int32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Unregister(int32_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckClientShmAllowed() const;
+  static absl::StatusOr<std::span<std::byte>> MapClientObject(absl::string_view name,
+                                                              absl::string_view bare_key,
+                                                              uint64_t offset, uint64_t byte_size);
 
   static constexpr int kSizeClasses = 48 * 4;  // four a power of two
 

@@ -1,0 +1,304 @@
+// A turn looks at everything once and never waits. Models with work form a list; each has one step
+// in flight, so that a step's memory is its model's own.
+#include "runtime/engine.h"
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "runtime/served_model.h"
+
+namespace stampmill {
+namespace {
+
+int64_t UnixMilliseconds() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
+}
+
+absl::Status ShuttingDown() { return absl::UnavailableError("server is shutting down"); }
+
+}  // namespace
+
+Engine::Engine(const EngineOptions& options)
+    : options_(options),
+      inbox_(static_cast<size_t>(options.requests->capacity())),
+      ready_(static_cast<size_t>(options.requests->capacity())) {}
+
+absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  if (options.device == nullptr || options.requests == nullptr || options.reply_waker == nullptr ||
+      options.clock == nullptr) {
+    return absl::InvalidArgumentError("engine: device, requests, reply waker and clock are needed");
+  }
+  return std::unique_ptr<Engine>(new Engine(options));
+}
+
+Engine::~Engine() {
+  Stop();
+  CHECK_EQ(in_flight(), 0);
+  CHECK(active_ == nullptr);
+}
+
+absl::Status Engine::Submit(RequestHandle& request) {
+  CHECK(request != nullptr && request->model.valid());
+  RETURN_IF_ERROR(request->model->Prepare(*request));
+  // Counted before the look at draining_: Stop sees either the request or its refusal.
+  in_flight_.fetch_add(1, std::memory_order_seq_cst);
+  if (draining_.load(std::memory_order_seq_cst)) {
+    in_flight_.fetch_sub(1, std::memory_order_seq_cst);
+    waker_.Wake();
+    return ShuttingDown();
+  }
+  request->times.queue_start = Now();
+  request->model->statistics().AddPending(1);
+  // Has a place for every slot of the pool.
+  CHECK(inbox_.Push(request.release()));
+  waker_.Wake();
+  return absl::OkStatus();
+}
+
+void Engine::Cancel(RequestTag tag) {
+  Request* const request = options_.requests->slot(tag.slot);
+  if (request == nullptr) return;
+  request->Cancel(tag.generation);
+  cancel_requested_.store(true, std::memory_order_release);
+  waker_.Wake();
+}
+
+RequestHandle Engine::PopReady() {
+  const std::optional<Request*> request = ready_.Pop();
+  return options_.requests->Adopt(request.value_or(nullptr));
+}
+
+void Engine::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Engine::BeginDrain() {
+  draining_.store(true, std::memory_order_seq_cst);
+  waker_.Wake();
+}
+
+void Engine::Stop() {
+  draining_.store(true, std::memory_order_seq_cst);
+  stopping_.store(true, std::memory_order_seq_cst);
+  waker_.Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Engine::Run() {
+  for (;;) {
+    const uint32_t seen = waker_.epoch();
+    if (Turn()) continue;
+    if (stopping_.load(std::memory_order_seq_cst) &&
+        in_flight_.load(std::memory_order_seq_cst) == 0) {
+      return;
+    }
+    options_.clock->WaitUntil(waker_, seen, NextDeadline());
+  }
+}
+
+bool Engine::Turn() {
+  bool did = DrainInbox();
+  did = DropCancelled() || did;
+  did = AdvanceModels() || did;
+  if (finished_any_) {
+    finished_any_ = false;
+    options_.reply_waker->Wake();
+  }
+  return did;
+}
+
+bool Engine::DrainInbox() {
+  bool did = false;
+  while (const std::optional<Request*> popped = inbox_.Pop()) {
+    did = true;
+    Request* const request = *popped;
+    ServedModel& model = *request->model;
+    if (!model.engine_pin_.valid()) {
+      model.engine_pin_ = model.Pin();
+      model.next_active_ = active_;
+      active_ = &model;
+    }
+    if (request->cancelled()) {
+      model.statistics().AddPending(-1);
+      Finish(request, absl::CancelledError("request was cancelled"), FailureReason::kCanceled);
+    } else if (!model.scheduler_.Enqueue(request, request->times.queue_start)) {
+      model.statistics().AddPending(-1);
+      Finish(request, absl::UnavailableError("Exceeds maximum queue size"),
+             FailureReason::kRejected);
+    }
+  }
+  return did;
+}
+
+bool Engine::DropCancelled() {
+  // Cleared before looking: a cancel that comes meanwhile sets it again.
+  if (!cancel_requested_.exchange(false, std::memory_order_acq_rel)) return false;
+  for (ServedModel* model = active_; model != nullptr; model = model->next_active_) {
+    while (Request* const request = model->scheduler_.TakeCancelled()) {
+      model->statistics().AddPending(-1);
+      Finish(request, absl::CancelledError("request was cancelled"), FailureReason::kCanceled);
+    }
+  }
+  return true;
+}
+
+bool Engine::AdvanceModels() {
+  bool did = false;
+  ServedModel** link = &active_;
+  while (ServedModel* const model = *link) {
+    did = AdvanceModel(*model) || did;
+    if (!model->running_.empty() || !model->scheduler_.empty()) {
+      link = &model->next_active_;
+      continue;
+    }
+    *link = std::exchange(model->next_active_, nullptr);
+    // The last touch: once the pin is gone the model may be too.
+    ModelPin last = std::move(model->engine_pin_);
+  }
+  return did;
+}
+
+bool Engine::AdvanceModel(ServedModel& model) {
+  bool did = FinishStep(model);
+  did = DropExpired(model) || did;
+  if (model.running_.empty() && StartStep(model)) {
+    did = true;
+    FinishStep(model);  // short work ran inside Submit
+  }
+  return did;
+}
+
+bool Engine::DropExpired(ServedModel& model) {
+  bool did = false;
+  const int64_t now = Now();
+  const bool stopping = stopping_.load(std::memory_order_relaxed);
+  while (Request* const request =
+             stopping ? model.scheduler_.TakeAny() : model.scheduler_.TakeExpired(now)) {
+    did = true;
+    model.statistics().AddPending(-1);
+    if (stopping) {
+      Finish(request, ShuttingDown(), FailureReason::kRejected);
+    } else if (request->deadline_nanos <= now) {
+      Finish(request, absl::DeadlineExceededError("Deadline Exceeded"), FailureReason::kOther);
+    } else {
+      Finish(request, absl::UnavailableError("Request timeout expired"), FailureReason::kRejected);
+    }
+  }
+  return did;
+}
+
+bool Engine::StartStep(ServedModel& model) {
+  const int64_t now = Now();
+  const std::span<Request* const> batch = model.scheduler_.FormBatch(now);
+  if (batch.empty()) return false;
+  model.running_.assign(batch.begin(), batch.end());
+  model.statistics().AddPending(-static_cast<int64_t>(batch.size()));
+  model.step_times_ = {};
+  model.step_times_.compute_start = now;
+  for (Request* request : batch) request->times.compute_start = now;
+  absl::Status status = model.EnsureQueue();
+  if (status.ok()) status = model.binding_->Bind(batch);
+  if (!status.ok()) {
+    FailStep(model, status);
+    return true;
+  }
+  status = model.step_->Submit(*model.queue_, ++model.signal_);
+  model.step_times_.compute_input_end = Now();
+  if (!status.ok()) {
+    // Part of the step may have been taken: its memory is free only when the queue is.
+    model.queue_.reset();
+    FailStep(model, status);
+  }
+  return true;
+}
+
+bool Engine::FinishStep(ServedModel& model) {
+  if (model.running_.empty() || model.queue_->completed() < model.signal_) return false;
+  model.step_times_.compute_output_start = Now();
+  if (const absl::Status status = model.queue_->status(); !status.ok()) {
+    model.queue_.reset();
+    FailStep(model, status);
+    return true;
+  }
+  int64_t rows = 0;
+  const int64_t now = Now();
+  for (Request* request : model.running_) {
+    rows += request->rows;
+    request->times.compute_input_end = model.step_times_.compute_input_end;
+    request->times.compute_output_start = model.step_times_.compute_output_start;
+  }
+  model.step_times_.end = now;
+  model.statistics().AddExecution(model.step_times_, rows);
+  model.statistics().AddBytesCopied(model.step_->bytes_copied());
+  for (Request* request : model.running_) {
+    absl::Status status = OutcomeOf(*request, now);
+    const FailureReason reason =
+        absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kOther;
+    if (status.ok()) model.ReshapeOutputs(*request);
+    Finish(request, std::move(status), reason);
+  }
+  model.running_.clear();
+  return true;
+}
+
+absl::Status Engine::OutcomeOf(const Request& request, int64_t now) const {
+  if (!request.status.ok()) return request.status;
+  if (request.cancelled()) return absl::CancelledError("request was cancelled");
+  if (request.deadline_nanos <= now) return absl::DeadlineExceededError("Deadline Exceeded");
+  for (const InputTensor& input : request.inputs) RETURN_IF_ERROR(input.lease.CheckIntact());
+  for (const OutputTensor& output : request.outputs) RETURN_IF_ERROR(output.lease.CheckIntact());
+  return absl::OkStatus();
+}
+
+void Engine::FailStep(ServedModel& model, const absl::Status& status) {
+  for (Request* request : model.running_) {
+    Finish(request, request->status.ok() ? status : request->status, FailureReason::kBackend);
+  }
+  model.running_.clear();
+}
+
+void Engine::Finish(Request* request, absl::Status status, FailureReason reason) {
+  ModelStatistics& statistics = request->model->statistics();
+  request->times.end = Now();
+  if (request->times.arrival == 0) request->times.arrival = request->times.queue_start;
+  if (status.ok()) {
+    statistics.AddSuccess(request->times, request->rows, UnixMilliseconds());
+  } else {
+    statistics.AddFailure(request->times, reason);
+    for (OutputTensor& output : request->outputs) {
+      output.lease = Lease();
+      output.bytes = {};
+    }
+  }
+  request->status = std::move(status);
+  CHECK(ready_.Push(request));
+  finished_any_ = true;
+  in_flight_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+int64_t Engine::NextDeadline() const {
+  int64_t next = kNoDeadline;
+  for (const ServedModel* model = active_; model != nullptr; model = model->next_active_) {
+    next = std::min(next, model->scheduler_.NextDeadline());
+  }
+  return next;
+}
+
+void Engine::CheckInvariants() const {
+  int64_t requests = 0;
+  for (const ServedModel* model = active_; model != nullptr; model = model->next_active_) {
+    model->scheduler_.CheckInvariants();
+    CHECK(model->engine_pin_.valid());
+    CHECK(!model->running_.empty() || !model->scheduler_.empty());
+    requests += model->scheduler_.waiting() + static_cast<int64_t>(model->running_.size());
+  }
+  CHECK_EQ(requests, in_flight());
+}
+
+}  // namespace stampmill

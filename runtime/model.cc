@@ -1,0 +1,181 @@
+// Loading checks the program against what it came with before anything is bound to it: its tables
+// by Program::Verify, its weights by size, its artifacts by count, its segments by device kind.
+#include "runtime/model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace stampmill {
+namespace {
+
+ModelTensor Describe(const ProgramTensor& tensor) {
+  ModelTensor result{tensor.name, tensor.dtype, {}};
+  for (const ProgramDim& dim : tensor.dims) result.dims.push_back(dim.fixed >= 0 ? dim.fixed : -1);
+  return result;
+}
+
+// Symbols that no input dim sets could never get a value.
+absl::Status CheckSymbolsAreBound(const Program& program) {
+  std::vector<bool> bound(program.symbols.size(), false);
+  for (const ProgramTensor& input : program.inputs) {
+    for (const ProgramDim& dim : input.dims) {
+      if (dim.fixed >= 0) continue;
+      if (dim.place < 0 || static_cast<size_t>(dim.place) >= bound.size()) {
+        return absl::DataLossError(absl::StrCat("program: input '", input.name, "': dim place ",
+                                                dim.place, ", limit ", bound.size(), " symbols"));
+      }
+      bound[static_cast<size_t>(dim.place)] = true;
+    }
+  }
+  for (size_t i = 0; i < bound.size(); ++i) {
+    if (!bound[i]) {
+      return absl::DataLossError(
+          absl::StrCat("program: symbol '", program.symbols[i], "' is in no input's shape"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// The dim place of the batch, -1 when the program does not batch.
+absl::StatusOr<int32_t> FindBatchPlace(const Program& program) {
+  if (program.batch_symbol.empty()) return -1;
+  int32_t place = -1;
+  for (size_t i = 0; i < program.symbols.size(); ++i) {
+    if (program.symbols[i] == program.batch_symbol) place = static_cast<int32_t>(i);
+  }
+  for (const std::vector<ProgramTensor>* tensors : {&program.inputs, &program.outputs}) {
+    for (const ProgramTensor& tensor : *tensors) {
+      if (place < 0 || tensor.dims.empty() || tensor.dims[0].fixed >= 0 ||
+          tensor.dims[0].place != place) {
+        return absl::DataLossError(absl::StrCat("program: batch symbol '", program.batch_symbol,
+                                                "' is not dim 0 of '", tensor.name, "'"));
+      }
+    }
+  }
+  return place;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(ModelImage compiled, Device* device) {
+  auto model = std::shared_ptr<Model>(new Model());
+  model->compiled_ = std::move(compiled);
+  model->device_ = device;
+  const Program& program = model->compiled_.program;
+  RETURN_IF_ERROR(program.Verify());
+  if (!device->info().host_memory) {
+    return absl::UnimplementedError(
+        absl::StrCat("device ", device->info().id, ": models on devices with memory of their own"));
+  }
+  if (program.weights_size != model->compiled_.weights.size()) {
+    return absl::DataLossError(absl::StrCat("program: got ", model->compiled_.weights.size(),
+                                            " bytes of weights, limit ", program.weights_size));
+  }
+  for (const ProgramSegment& segment : program.segments) {
+    if (segment.device_kind != device->info().target.kind()) {
+      return absl::UnimplementedError(absl::StrCat("program: a segment for device kind '",
+                                                   segment.device_kind, "' on device ",
+                                                   device->info().id));
+    }
+  }
+  for (const std::vector<ProgramTensor>* tensors : {&program.inputs, &program.outputs}) {
+    if (tensors->size() > static_cast<size_t>(kTensorsPerRequestMax)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "model: got ", tensors->size(), " inputs or outputs, limit ", kTensorsPerRequestMax));
+    }
+    for (const ProgramTensor& tensor : *tensors) {
+      if (tensor.dims.size() > static_cast<size_t>(kTensorRankMax)) {
+        return absl::ResourceExhaustedError(absl::StrCat("tensor '", tensor.name, "': got rank ",
+                                                         tensor.dims.size(), ", limit ",
+                                                         kTensorRankMax));
+      }
+    }
+  }
+  RETURN_IF_ERROR(CheckSymbolsAreBound(program));
+  ASSIGN_OR_RETURN(model->batch_place_, FindBatchPlace(program));
+  RETURN_IF_ERROR(model->ResolveLaunches());
+  if (!model->compiled_.weights.empty()) {
+    const std::span<const std::byte> weights = model->compiled_.weights;
+    ASSIGN_OR_RETURN(model->weights_,
+                     device->Import({const_cast<std::byte*>(weights.data()), weights.size()},
+                                    /*writable=*/false));
+  }
+  for (const ProgramTensor& input : program.inputs) {
+    model->input_index_[input.name] = static_cast<int32_t>(model->inputs_.size());
+    model->inputs_.push_back(Describe(input));
+  }
+  for (const ProgramTensor& output : program.outputs) {
+    model->output_index_[output.name] = static_cast<int32_t>(model->outputs_.size());
+    model->outputs_.push_back(Describe(output));
+  }
+  return std::shared_ptr<const Model>(std::move(model));
+}
+
+absl::Status Model::ResolveLaunches() {
+  const Program& program = compiled_.program;
+  if (compiled_.artifacts.size() != program.artifacts.size()) {
+    return absl::DataLossError(absl::StrCat("program: got ", compiled_.artifacts.size(),
+                                            " artifacts, limit ", program.artifacts.size()));
+  }
+  for (const Artifact& artifact : compiled_.artifacts) {
+    ASSIGN_OR_RETURN(std::shared_ptr<const Executable> executable, device_->Load(artifact));
+    executables_.push_back(std::move(executable));
+  }
+  for (const ProgramCommand& command : program.commands) {
+    Launch launch;
+    if (command.kind == ProgramCommand::Kind::kLaunch) {
+      launch.executable = executables_[static_cast<size_t>(command.artifact)].get();
+      ASSIGN_OR_RETURN(launch.entry, launch.executable->FindEntry(command.entry));
+    }
+    launches_.push_back(launch);
+  }
+  return absl::OkStatus();
+}
+
+int32_t Model::FindInput(absl::string_view name) const {
+  const auto found = input_index_.find(name);
+  return found == input_index_.end() ? -1 : found->second;
+}
+
+int32_t Model::FindOutput(absl::string_view name) const {
+  const auto found = output_index_.find(name);
+  return found == output_index_.end() ? -1 : found->second;
+}
+
+absl::Status Model::BindSymbols(std::span<const TensorShape* const> shapes,
+                                std::span<int64_t> values) const {
+  const Program& program = compiled_.program;
+  std::fill(values.begin(), values.begin() + static_cast<ptrdiff_t>(program.symbols.size()), -1);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const TensorShape& shape = *shapes[i];
+    const ProgramTensor& input = program.inputs[i];
+    if (static_cast<size_t>(shape.rank()) != input.dims.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("input '", input.name, "': shape ",
+                                                     shape.ToString(), ": got rank ", shape.rank(),
+                                                     ", limit ", input.dims.size()));
+    }
+    for (int32_t d = 0; d < shape.rank(); ++d) {
+      const ProgramDim& dim = input.dims[static_cast<size_t>(d)];
+      if (dim.fixed >= 0) {
+        if (dim.fixed == shape[d]) continue;
+        return absl::InvalidArgumentError(absl::StrCat("input '", input.name, "': shape ",
+                                                       shape.ToString(), ": dim ", d, ": got ",
+                                                       shape[d], ", limit ", dim.fixed));
+      }
+      int64_t& value = values[static_cast<size_t>(dim.place)];
+      if (value >= 0 && value != shape[d]) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("input '", input.name, "': shape ", shape.ToString(), ": dim ", d, " ('",
+                         program.symbols[static_cast<size_t>(dim.place)], "'): got ", shape[d],
+                         ", limit ", value, ", which another dim of that name has"));
+      }
+      value = shape[d];
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace stampmill

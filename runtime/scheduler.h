@@ -1,0 +1,89 @@
+// Scheduler: which requests of one model run next. A pure state machine: given arrivals, times and
+// cancellations it chooses; the same calls give the same batches. It knows no devices and no
+// threads; the engine thread owns it.
+//
+// A one-shot request is a sequence of one token: a step advances whole requests until the budget of
+// rows is spent. Order: priority level, in a level those within their queue timeout, then the
+// delayed ones, in each by arrival. The first in order always runs in the next step, so nobody
+// starves within a level; requests whose dims other than the batch differ from its are passed over.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "runtime/model_config.h"
+#include "runtime/request.h"
+
+namespace stampmill {
+
+// A list through Request::next and previous. Borrows its members.
+struct RequestList {
+  Request* head = nullptr;
+  Request* tail = nullptr;
+  int64_t size = 0;
+
+  void PushBack(Request* request);
+  void Remove(Request* request);
+};
+
+class Scheduler {
+ public:
+  // `requests_max`: requests of one step at most, also for a huge max_batch_size.
+  Scheduler(const BatchingPolicy& policy, int32_t requests_max);
+
+  // Takes `request` into its level's queue and sets its queue_deadline_nanos. False: the level is
+  // full (max_queue_size), nothing is taken.
+  bool Enqueue(Request* request, int64_t now);
+  // Takes out a request that is waiting.
+  void Remove(Request* request);
+
+  // The next request that waited too long at `now`, taken out; null when there is none. Those of
+  // levels with the policy DELAY move behind instead. Looks only when a deadline has come.
+  Request* TakeExpired(int64_t now);
+  // The next cancelled request, taken out; null when there is none.
+  Request* TakeCancelled();
+  // Any waiting request, taken out; null when there is none.
+  Request* TakeAny();
+
+  // The requests to run now, in order, taken out; valid until the next call. Empty: nothing waits,
+  // or waiting for more is right until NextDeadline.
+  std::span<Request* const> FormBatch(int64_t now);
+
+  // When FormBatch or TakeExpired must be called again without a new arrival; kNoDeadline: never.
+  int64_t NextDeadline() const;
+
+  size_t requests_max() const { return requests_max_; }  // of one step
+  bool empty() const { return waiting_ == 0; }
+  int64_t waiting() const { return waiting_; }
+  // CHECK-fails when lists, counts and orders do not agree.
+  void CheckInvariants() const;
+
+ private:
+  struct Level {
+    QueuePolicy policy;
+    RequestList on_time, delayed;
+  };
+  struct Candidates {
+    int64_t rows = 0;
+    int64_t preferred_rows = 0;  // largest preferred size that a prefix reaches; 0: none
+    size_t preferred_count = 0;
+    int64_t oldest_start_nanos = 0;
+    bool can_grow = true;
+  };
+  Candidates CollectCandidates();
+  RequestList& ListOf(const Request& request);
+  static bool Compatible(const Request& a, const Request& b);
+  void NoteDeadline(const Request& request);
+
+  const BatchingPolicy policy_;
+  const size_t requests_max_;
+  std::vector<Level> levels_;
+  std::vector<Request*> batch_;
+  int64_t waiting_ = 0;
+  uint64_t arrivals_ = 0;
+  int64_t next_expiry_nanos_ = kNoDeadline;  // no queued deadline is earlier
+  int64_t next_batch_nanos_ = kNoDeadline;   // end of the delay that FormBatch chose to wait for
+};
+
+}  // namespace stampmill
