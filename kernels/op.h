@@ -139,6 +139,9 @@ absl::Status LowerNode(const OpDefinition& op, LowerContext& context);
 // Null when Stampmill does not know the operator. The table is an explicit list (op_table.cc).
 const OpDefinition* FindOp(absl::string_view domain, absl::string_view name);
 std::vector<const OpDefinition*> AllOps();
+// Each element of the one output is computed from the elements of the inputs at the same place
+// after numpy broadcasting: works in any layout.
+bool IsElementwise(const OpDefinition& op);
 // FindOp; UNIMPLEMENTED that names operator, domain, opset and node.
 absl::StatusOr<const OpDefinition*> RequireOp(const Node& node);
 

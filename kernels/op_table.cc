@@ -52,6 +52,15 @@ const OpDefinition* FindOp(absl::string_view domain, absl::string_view name) {
 
 std::vector<const OpDefinition*> AllOps() { return List(); }
 
+bool IsElementwise(const OpDefinition& op) {
+  // Whole families are; the table's entries lie in their families' arrays.
+  for (const std::span<const OpDefinition> family :
+       {ActivationOps(), BinaryOps(), CastOps(), SelectOps(), UnaryOps()}) {
+    if (&op >= family.data() && &op < family.data() + family.size()) return true;
+  }
+  return false;
+}
+
 absl::StatusOr<const OpDefinition*> RequireOp(const Node& node) {
   if (const OpDefinition* op = FindOp(node.domain, node.op_type); op != nullptr) return op;
   size_t known = 0;

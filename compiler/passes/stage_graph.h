@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,15 +24,14 @@ struct StageValue {
   DType dtype = DType::kInvalid;
   Shape shape;
   std::optional<Tensor> constant;
-  ValueId alias_of = kNoValue;  // same bytes as this value (itself no alias), row-major order kept
-  int32_t input = -1;           // position in the program's inputs
+  ValueId alias_of = kNoValue;  // same bytes as this value, which is itself no alias
 };
 
 struct Stage {
   StageBody body;
-  std::vector<ValueId> operands;  // value behind each operand of the body
+  std::vector<ValueId> operands;  // the value behind each operand of the body
   std::vector<ValueId> outputs;   // one, but for Library
-  std::string label;              // "Conv conv1+Relu": which operators it computes
+  std::string label;              // "Conv+Relu": which operators it computes
   bool removed = false;
 };
 
@@ -42,15 +42,28 @@ struct StageGraph {
   std::vector<ValueId> outputs;
   std::vector<std::string> output_names;
 
-  // The value whose bytes `value` has.
-  ValueId Root(ValueId value) const;
+  const StageValue& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
+  // The value whose bytes `id` has.
+  ValueId Root(ValueId id) const {
+    return value(id).alias_of == kNoValue ? id : value(id).alias_of;
+  }
+  bool IsGraphOutput(ValueId root) const;
+  bool IsGraphInput(ValueId root) const;
+  // Stages that are not removed and read or write `root` or an alias of it, in order.
+  std::vector<int32_t> Readers(ValueId root) const;
+  std::vector<int32_t> Writers(ValueId root) const;
+  void DropRemoved();
+  std::string ToString() const;
 };
 
-// Lowers every node with the first variant that applies.
+// Lowers every node with the first variant that applies. `graph` has shapes.
 absl::StatusOr<StageGraph> LowerGraph(const Graph& graph, const LowerOptions& options);
 
-// Inlines maps into their users, folds maps into the epilogues of contractions and reductions,
-// merges reductions over the same rows (compiler/passes/fuse.cc says by what rules).
-void FuseStages(StageGraph& stages);
+// Removes stages whose results nobody reads.
+void RemoveUnreadStages(StageGraph& stages);
+
+// Every stage verifies, its operands and outputs agree with the values in dtype and shape, and a
+// value is written before it is read.
+absl::Status Verify(const StageGraph& stages);
 
 }  // namespace stampmill

@@ -1,0 +1,44 @@
+#include "compiler/passes/compile_model.h"
+
+#include <utility>
+
+#include "base/status_macros.h"
+#include "compiler/codegen/launch_plan.h"
+#include "compiler/passes/build_program.h"
+#include "compiler/passes/fuse.h"
+#include "compiler/passes/graph_passes.h"
+#include "compiler/passes/stage_graph.h"
+#include "kernels/op.h"
+
+namespace stampmill {
+namespace {
+
+int64_t Panel(const DimExpr& n, DType dtype, absl::string_view target) {
+  const absl::StatusOr<Target> parsed = Target::Parse(target);
+  return PanelWidth(n, dtype, parsed.value_or(Target()));
+}
+
+}  // namespace
+
+absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& options) {
+  RETURN_IF_ERROR(InferShapes(graph, {}));
+  RETURN_IF_ERROR(MergeEqualNodes(graph));
+  RETURN_IF_ERROR(FoldBatchNormalization(graph));
+  if (options.channels_last) RETURN_IF_ERROR(UseChannelsLast(graph));
+  graph.RemoveDeadNodes();
+  // Again: passes have made nodes, and what they made of constants is folded here.
+  RETURN_IF_ERROR(InferShapes(graph, {}));
+  RETURN_IF_ERROR(graph.Verify());
+  ASSIGN_OR_RETURN(StageGraph stages,
+                   LowerGraph(graph, {.panel = Panel, .target = options.target.ToString()}));
+  if (options.fuse) {
+    FuseStages(stages);
+    RETURN_IF_ERROR(Verify(stages));
+  }
+  RemoveUnreadStages(stages);
+  ASSIGN_OR_RETURN(CompiledModel model, BuildProgram(stages, graph.checks(), options));
+  model.program.model_name = graph.name;
+  return model;
+}
+
+}  // namespace stampmill

@@ -1,0 +1,42 @@
+// Coordinates as expressions: what fusion needs to move a load from one index space to another.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "graph/dim.h"
+#include "graph/expr.h"
+#include "graph/nest.h"
+
+namespace stampmill {
+
+// Coordinates in `to` of the element at `coordinates` in `from`, where both shapes number the same
+// elements in row-major order (a reshape). Axes are matched in groups of equal extent, so that what
+// a reshape leaves alone stays a plain coordinate. nullopt when the shapes' products cannot be
+// proved equal.
+std::optional<std::vector<Expr>> MapCoordinates(std::span<const Expr> coordinates,
+                                                std::span<const DimExpr> from,
+                                                std::span<const DimExpr> to);
+
+// Coord(0), Coord(1), ... for `rank` axes.
+std::vector<Expr> IdentityCoordinates(size_t rank);
+bool IsIdentity(std::span<const Expr> coordinates);
+
+// `expr` with every Coord(i) replaced by coordinates[i].
+Expr SubstituteCoordinates(const Expr& expr, std::span<const Expr> coordinates);
+
+// The operand and coordinates of a load, guarded or not.
+bool IsLoad(const Expr& expr);
+std::span<const Expr> LoadCoordinates(const Expr& load);
+
+// Weight of the arithmetic in `expr`, each distinct node once, loads' coordinates not counted:
+// about the instructions a vector of elements costs. 0: the expression only moves data.
+int64_t ArithmeticCost(const Expr& expr);
+
+// Every expression of a body, in a fixed order.
+void ForEachExpr(StageBody& body, const std::function<void(Expr&)>& visit);
+void ForEachExpr(const StageBody& body, const std::function<void(const Expr&)>& visit);
+
+}  // namespace stampmill

@@ -1,0 +1,21 @@
+// Passes over the graph, before lowering. Each leaves a graph that verifies and has shapes.
+#pragma once
+
+#include "absl/status/status.h"
+#include "graph/graph.h"
+
+namespace stampmill {
+
+// BatchNormalization with constant statistics over the output of a Conv that nothing else reads
+// becomes part of the Conv's weights and bias.
+absl::Status FoldBatchNormalization(Graph& graph);
+
+// Operators that have a channels-last form (domain "stampmill") take it, between transposes; these
+// are then moved down through whatever works on any layout and cancel where two meet, so that
+// activations keep one layout from the first convolution to the last.
+absl::Status UseChannelsLast(Graph& graph);
+
+// Nodes that compute the same from the same are one.
+absl::Status MergeEqualNodes(Graph& graph);
+
+}  // namespace stampmill

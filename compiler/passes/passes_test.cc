@@ -1,0 +1,220 @@
+// The passes as a whole: every graph here is run by the operators' references, by its stages as
+// lowered and by its stages after fusion, and what fusion should achieve is counted.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "compiler/passes/fuse.h"
+#include "compiler/passes/graph_passes.h"
+#include "compiler/passes/stage_graph.h"
+#include "compiler/passes/testing/stage_interpreter.h"
+#include "graph/graph.h"
+#include "kernels/op.h"
+#include "kernels/testing/op_test.h"
+
+namespace stampmill {
+namespace {
+
+int64_t PanelForTests(const DimExpr& n, DType, absl::string_view) {
+  const std::optional<int64_t> columns = n.constant();
+  return columns.has_value() && *columns < 8 ? 4 : 8;
+}
+
+using Inputs = std::vector<Tensor>;
+
+// Runs `graph` (not inferred yet) all ways on `inputs`; returns the stages left after fusion.
+StageGraph CheckFusion(Graph graph, const Inputs& inputs, bool channels_last = true) {
+  EXPECT_TRUE(InferShapes(graph, {}).ok()) << InferShapes(graph, {}).message();
+  const absl::StatusOr<std::vector<Tensor>> want = Interpret(graph, inputs);
+  EXPECT_TRUE(want.ok()) << want.status();
+  EXPECT_TRUE(MergeEqualNodes(graph).ok());
+  EXPECT_TRUE(FoldBatchNormalization(graph).ok());
+  if (channels_last) EXPECT_TRUE(UseChannelsLast(graph).ok());
+  const absl::Status inferred = InferShapes(graph, {});
+  EXPECT_TRUE(inferred.ok()) << inferred;
+  absl::StatusOr<StageGraph> stages =
+      LowerGraph(graph, {.panel = PanelForTests, .target = "cpu:x86-64"});
+  EXPECT_TRUE(stages.ok()) << stages.status();
+  if (!stages.ok()) return {};
+  const auto check = [&](absl::string_view when) {
+    const absl::StatusOr<std::vector<Tensor>> got = InterpretStages(*stages, inputs);
+    EXPECT_TRUE(got.ok()) << when << ": " << got.status() << "\n" << stages->ToString();
+    if (!got.ok() || !want.ok()) return;
+    for (size_t i = 0; i < want->size(); ++i) {
+      EXPECT_EQ(Difference((*got)[i], (*want)[i], {.relative = 1e-4, .absolute = 1e-5}), "")
+          << when << ", output " << i << "\n"
+          << stages->ToString();
+    }
+  };
+  check("as lowered");
+  FuseStages(*stages);
+  const absl::Status verified = Verify(*stages);
+  EXPECT_TRUE(verified.ok()) << verified;
+  RemoveUnreadStages(*stages);
+  check("after fusion");
+  return *stages;
+}
+
+// A graph under construction with one f32 input of the given dims.
+struct Sketch {
+  Graph graph;
+  ValueId x = kNoValue;
+  explicit Sketch(Shape shape) { x = graph.AddInput("x", DType::kF32, std::move(shape)); }
+
+  ValueId Op(const std::string& type, std::vector<ValueId> inputs,
+             absl::flat_hash_map<std::string, Attribute> attributes = {}) {
+    return graph.Op(type, "", std::move(inputs), std::move(attributes));
+  }
+  ValueId Constant(Tensor tensor) { return graph.AddConstant("c", std::move(tensor)); }
+  ValueId Scalar(double value) { return Constant(Values(DType::kF32, {}, {value})); }
+  ValueId Axes(const std::vector<int64_t>& axes) { return Constant(Ints(axes)); }
+  Graph Done(std::vector<ValueId> outputs) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < outputs.size(); ++i) names.push_back("y" + std::to_string(i));
+    graph.SetOutputs(std::move(outputs));
+    graph.set_output_names(std::move(names));
+    return std::move(graph);
+  }
+};
+
+DimExpr N() { return DimExpr::Symbol("N"); }
+
+TEST(PassesTest, AChainOfElementwiseOperatorsIsOneStage) {
+  Sketch s({N(), 5});
+  const ValueId y = s.Op(
+      "Relu",
+      {s.Op("Add", {s.Op("Mul", {s.x, s.Scalar(2)}), s.Constant(Random(DType::kF32, {5}, 1))})});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {3, 5}, 2)});
+  EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
+}
+
+TEST(PassesTest, AnIntermediateThatIsAnOutputIsWritten) {
+  Sketch s({N(), 5});
+  const ValueId a = s.Op("Mul", {s.x, s.Scalar(2)});
+  const ValueId b = s.Op("Exp", {a});
+  CheckFusion(s.Done({a, b}), {Random(DType::kF32, {3, 5}, 2)});
+}
+
+TEST(PassesTest, BiasAndActivationJoinTheMatrixProduct) {
+  Sketch s({N(), 3, 12});
+  const ValueId product = s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {12, 10}, 1))});
+  const ValueId biased = s.Op("Add", {product, s.Constant(Random(DType::kF32, {10}, 2))});
+  const ValueId gelu = s.Op(
+      "Mul", {biased, s.Op("Add", {s.Op("Erf", {s.Op("Div", {biased, s.Scalar(std::sqrt(2))})}),
+                                   s.Scalar(1)})});
+  const ValueId y = s.Op("Mul", {gelu, s.Scalar(0.5)});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 3, 12}, 3)});
+  EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
+}
+
+TEST(PassesTest, AResidualIsAddedWhereTheProductIsWritten) {
+  Sketch s({N(), 3, 12});
+  const ValueId product = s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {12, 12}, 1))});
+  const ValueId y =
+      s.Op("Add", {s.x, s.Op("Add", {s.Constant(Random(DType::kF32, {12}, 2)), product})});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 3, 12}, 3)});
+  EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
+}
+
+TEST(PassesTest, SoftmaxAsExportersSpellItIsOneNest) {
+  Sketch s({N(), 7});
+  const ValueId max = s.Op("ReduceMax", {s.x, s.Axes({1})}, {{"keepdims", int64_t{1}}});
+  const ValueId e = s.Op("Exp", {s.Op("Sub", {s.x, max})});
+  const ValueId sum = s.Op("ReduceSum", {e, s.Axes({1})}, {{"keepdims", int64_t{1}}});
+  const StageGraph stages =
+      CheckFusion(s.Done({s.Op("Div", {e, sum})}), {Random(DType::kF32, {4, 7}, 3)});
+  EXPECT_LE(stages.stages.size(), 2u) << stages.ToString();
+}
+
+TEST(PassesTest, LayerNormalizationAsExportersSpellItIsOneNest) {
+  Sketch s({N(), 6, 16});
+  const ValueId mean = s.Op("ReduceMean", {s.x, s.Axes({-1})});
+  const ValueId centred = s.Op("Sub", {s.x, mean});
+  const ValueId variance = s.Op("ReduceMean", {s.Op("Pow", {centred, s.Scalar(2)}), s.Axes({-1})});
+  const ValueId scale = s.Op("Sqrt", {s.Op("Add", {variance, s.Scalar(1e-5)})});
+  const ValueId y =
+      s.Op("Mul", {s.Op("Div", {centred, scale}), s.Constant(Random(DType::kF32, {16}, 1))});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 6, 16}, 3)});
+  EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
+}
+
+TEST(PassesTest, ReductionsOverAnInnerAxisJoinAcrossRows) {
+  Sketch s({N(), 6, 16});
+  const ValueId mean = s.Op("ReduceMean", {s.x, s.Axes({1})});
+  const ValueId y = s.Op("Sub", {s.x, mean});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 6, 16}, 3)});
+  EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
+}
+
+TEST(PassesTest, HeadsAreSplitAndMergedWithoutCopies) {
+  Sketch s({N(), DimExpr::Symbol("S"), 12});
+  const auto project = [&](uint64_t seed) {
+    const ValueId p =
+        s.Op("Add", {s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {12, 12}, seed))}),
+                     s.Constant(Random(DType::kF32, {12}, seed + 9))});
+    const ValueId split = s.Op("Reshape", {p, s.Constant(Ints({0, 0, 3, 4}))});
+    return s.Op("Transpose", {split}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}});
+  };
+  const ValueId q = project(1), k = project(2), v = project(3);
+  const ValueId scores = s.Op(
+      "Div",
+      {s.Op("MatMul", {q, s.Op("Transpose", {k}, {{"perm", std::vector<int64_t>{0, 1, 3, 2}}})}),
+       s.Scalar(2)});
+  const ValueId mixed = s.Op("MatMul", {s.Op("Softmax", {scores}), v});
+  const ValueId merged =
+      s.Op("Reshape", {s.Op("Transpose", {mixed}, {{"perm", std::vector<int64_t>{0, 2, 1, 3}}}),
+                       s.Constant(Ints({0, 0, 12}))});
+  const ValueId y = s.Op("MatMul", {merged, s.Constant(Random(DType::kF32, {12, 12}, 5))});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 5, 12}, 3)});
+  // Three projections, two packings of b, two products, softmax, the last product.
+  EXPECT_LE(stages.stages.size(), 9u) << stages.ToString();
+}
+
+TEST(PassesTest, ConvolutionBlocksKeepOneLayout) {
+  Sketch s({N(), 4, 9, 9});
+  const auto conv = [&](ValueId x, int64_t in, int64_t out, int64_t k, uint64_t seed) {
+    const ValueId w = s.Constant(Random(DType::kF32, {out, in, k, k}, seed, 0.3));
+    return s.Op("Conv", {x, w}, {{"pads", std::vector<int64_t>(4, k / 2)}});
+  };
+  ValueId y = conv(s.x, 4, 8, 3, 1);
+  y = s.Op("BatchNormalization",
+           {y, s.Constant(Random(DType::kF32, {8}, 2)), s.Constant(Random(DType::kF32, {8}, 3)),
+            s.Constant(Random(DType::kF32, {8}, 4)),
+            s.Constant(Values(DType::kF32, {8}, {1, 2, 3, 1, 2, 3, 1, 2}))});
+  y = s.Op("Relu", {y});
+  const ValueId skip = y;
+  y = s.Op("HardSwish", {conv(y, 8, 8, 1, 5)});
+  y = s.Op("Add", {conv(y, 8, 8, 3, 6), skip});
+  const ValueId pooled = s.Op("GlobalAveragePool", {y});
+  y = s.Op("Mul", {y, s.Op("Sigmoid", {conv(pooled, 8, 8, 1, 7)})});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 4, 9, 9}, 3)});
+  // Five convolutions, the pooling, the product with the gate; transposes at the two ends.
+  EXPECT_LE(stages.stages.size(), 8u) << stages.ToString();
+}
+
+TEST(PassesTest, ConcatenatedPartsAreWrittenInPlace) {
+  Sketch s({N(), 6});
+  const ValueId a = s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {6, 5}, 1))});
+  const ValueId b = s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {6, 3}, 2))});
+  const ValueId y = s.Op("Concat", {a, b}, {{"axis", int64_t{1}}});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {4, 6}, 3)});
+  EXPECT_EQ(stages.stages.size(), 2u) << stages.ToString();
+}
+
+TEST(PassesTest, APaddedMapKeepsItsGuard) {
+  Sketch s({N(), 4});
+  const ValueId doubled = s.Op("Exp", {s.x});
+  const ValueId y = s.Op("Pad", {doubled, s.Constant(Ints({0, 1, 0, 2})), s.Scalar(7)});
+  CheckFusion(s.Done({y}), {Random(DType::kF32, {3, 4}, 3)});
+}
+
+TEST(PassesTest, AnOutputThatIsAnInputPassesThrough) {
+  Sketch s({N(), 4});
+  const ValueId y = s.Op("Reshape", {s.x, s.Constant(Ints({-1}))});
+  CheckFusion(s.Done({y, s.x}), {Random(DType::kF32, {3, 4}, 3)});
+}
+
+}  // namespace
+}  // namespace stampmill
