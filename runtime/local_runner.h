@@ -12,6 +12,7 @@
 #include "devices/device.h"
 #include "graph/tensor.h"
 #include "runtime/model.h"
+#include "runtime/request.h"
 
 namespace stampmill {
 
@@ -21,7 +22,7 @@ class ModelStep;
 class LocalRunner {
  public:
   // `device` is borrowed and outlives the runner.
-  static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(ModelImage compiled, Device* device);
+  static absl::StatusOr<std::unique_ptr<LocalRunner>> Create(ModelImage image, Device* device);
   ~LocalRunner();
 
   const Model& model() const { return *model_; }
@@ -41,12 +42,18 @@ class LocalRunner {
   std::span<const int64_t> dim_values() const;
 
  private:
-  LocalRunner() = default;
+  LocalRunner();
+  absl::Status Begin(std::span<const Tensor> inputs);
+  absl::StatusOr<std::vector<Tensor>> MakeOutputs();
+  absl::Status BindOutputs(std::span<const Tensor> outputs);
+
   std::shared_ptr<const Model> model_;
   Waker waker_;
   std::unique_ptr<Queue> queue_;
   std::unique_ptr<ModelStep> step_;
   uint64_t signal_ = 0;
+  std::vector<TensorShape> shapes_;
+  std::vector<const TensorShape*> shape_pointers_;
 };
 
 }  // namespace stampmill

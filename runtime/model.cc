@@ -60,18 +60,18 @@ absl::StatusOr<int32_t> FindBatchPlace(const Program& program) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Model>> Model::Load(ModelImage compiled, Device* device) {
+absl::StatusOr<std::shared_ptr<const Model>> Model::Load(ModelImage image, Device* device) {
   auto model = std::shared_ptr<Model>(new Model());
-  model->compiled_ = std::move(compiled);
+  model->image_ = std::move(image);
   model->device_ = device;
-  const Program& program = model->compiled_.program;
+  const Program& program = model->image_.program;
   RETURN_IF_ERROR(program.Verify());
   if (!device->info().host_memory) {
     return absl::UnimplementedError(
         absl::StrCat("device ", device->info().id, ": models on devices with memory of their own"));
   }
-  if (program.weights_size != model->compiled_.weights.size()) {
-    return absl::DataLossError(absl::StrCat("program: got ", model->compiled_.weights.size(),
+  if (program.weights_size != model->image_.weights.size()) {
+    return absl::DataLossError(absl::StrCat("program: got ", model->image_.weights.size(),
                                             " bytes of weights, limit ", program.weights_size));
   }
   for (const ProgramSegment& segment : program.segments) {
@@ -97,8 +97,8 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(ModelImage compiled, De
   RETURN_IF_ERROR(CheckSymbolsAreBound(program));
   ASSIGN_OR_RETURN(model->batch_place_, FindBatchPlace(program));
   RETURN_IF_ERROR(model->ResolveLaunches());
-  if (!model->compiled_.weights.empty()) {
-    const std::span<const std::byte> weights = model->compiled_.weights;
+  if (!model->image_.weights.empty()) {
+    const std::span<const std::byte> weights = model->image_.weights;
     ASSIGN_OR_RETURN(model->weights_,
                      device->Import({const_cast<std::byte*>(weights.data()), weights.size()},
                                     /*writable=*/false));
@@ -115,12 +115,12 @@ absl::StatusOr<std::shared_ptr<const Model>> Model::Load(ModelImage compiled, De
 }
 
 absl::Status Model::ResolveLaunches() {
-  const Program& program = compiled_.program;
-  if (compiled_.artifacts.size() != program.artifacts.size()) {
-    return absl::DataLossError(absl::StrCat("program: got ", compiled_.artifacts.size(),
+  const Program& program = image_.program;
+  if (image_.artifacts.size() != program.artifacts.size()) {
+    return absl::DataLossError(absl::StrCat("program: got ", image_.artifacts.size(),
                                             " artifacts, limit ", program.artifacts.size()));
   }
-  for (const Artifact& artifact : compiled_.artifacts) {
+  for (const Artifact& artifact : image_.artifacts) {
     ASSIGN_OR_RETURN(std::shared_ptr<const Executable> executable, device_->Load(artifact));
     executables_.push_back(std::move(executable));
   }
@@ -147,7 +147,7 @@ int32_t Model::FindOutput(absl::string_view name) const {
 
 absl::Status Model::BindSymbols(std::span<const TensorShape* const> shapes,
                                 std::span<int64_t> values) const {
-  const Program& program = compiled_.program;
+  const Program& program = image_.program;
   std::fill(values.begin(), values.begin() + static_cast<ptrdiff_t>(program.symbols.size()), -1);
   for (size_t i = 0; i < shapes.size(); ++i) {
     const TensorShape& shape = *shapes[i];

@@ -42,9 +42,9 @@ class Model {
   // `device` is borrowed and outlives the model. DATA_LOSS for a program that does not fit its
   // weights or artifacts, INVALID_ARGUMENT for artifacts that the device cannot run, UNIMPLEMENTED
   // for segments of another device kind.
-  static absl::StatusOr<std::shared_ptr<const Model>> Load(ModelImage compiled, Device* device);
+  static absl::StatusOr<std::shared_ptr<const Model>> Load(ModelImage image, Device* device);
 
-  const Program& program() const { return compiled_.program; }
+  const Program& program() const { return image_.program; }
   Device* device() const { return device_; }
   const std::vector<ModelTensor>& inputs() const { return inputs_; }
   const std::vector<ModelTensor>& outputs() const { return outputs_; }
@@ -55,7 +55,7 @@ class Model {
   bool batchable() const { return batch_place_ >= 0; }
   int32_t batch_place() const { return batch_place_; }  // its symbol's dim place; -1
 
-  uint64_t weight_bytes() const { return compiled_.weights.size(); }
+  uint64_t weight_bytes() const { return image_.weights.size(); }
   BufferRef weights() const { return {weights_.address(), weights_.size_bytes()}; }
 
   // Resolved launches: executable and entry of every command (null for copies and fills).
@@ -75,7 +75,7 @@ class Model {
   Model() = default;
   absl::Status ResolveLaunches();
 
-  ModelImage compiled_;
+  ModelImage image_;
   Device* device_ = nullptr;
   Buffer weights_;
   std::vector<std::shared_ptr<const Executable>> executables_;

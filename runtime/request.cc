@@ -1,4 +1,4 @@
-// Slots and their release. ModelPin's counting is with ServedModel, whose counter it is.
+// Slots, their release, and pins.
 #include "runtime/request.h"
 
 #include <algorithm>
@@ -44,6 +44,26 @@ std::string TensorShape::ToString() const {
 
 bool operator==(const TensorShape& a, const TensorShape& b) {
   return std::ranges::equal(a.dims(), b.dims());
+}
+
+ModelPin::ModelPin(ServedModel* model, PinCount* pins) : model_(model), pins_(pins) {
+  pins_->count_.fetch_add(1, std::memory_order_relaxed);
+}
+
+ModelPin& ModelPin::operator=(ModelPin&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    model_ = std::exchange(other.model_, nullptr);
+    pins_ = other.pins_;
+  }
+  return *this;
+}
+
+void ModelPin::Reset() {
+  if (std::exchange(model_, nullptr) == nullptr) return;
+  // Once the count is 0 the model may be gone, and its PinCount with it.
+  Waker* const unpinned = pins_->unpinned_;
+  if (pins_->count_.fetch_sub(1, std::memory_order_acq_rel) == 1) unpinned->Wake();
 }
 
 void RequestRelease::operator()(Request* request) const {

@@ -75,12 +75,26 @@ struct OutputTensor {
   std::span<const std::byte> bytes;
 };
 
+// How many pins keep something loaded. Thread-safe.
+class PinCount {
+ public:
+  // `unpinned` is woken when the count reaches 0; it outlives this.
+  explicit PinCount(Waker* unpinned) : unpinned_(unpinned) {}
+  int32_t count() const { return count_.load(std::memory_order_acquire); }
+
+ private:
+  friend class ModelPin;
+  std::atomic<int32_t> count_{0};
+  Waker* const unpinned_;
+};
+
 // Keeps a ServedModel loaded: its memory is returned only when no pin is left. Move-only.
 class ModelPin {
  public:
   ModelPin() = default;
-  explicit ModelPin(ServedModel* model);  // counts; see ServedModel::Pin
-  ModelPin(ModelPin&& other) noexcept : model_(std::exchange(other.model_, nullptr)) {}
+  ModelPin(ServedModel* model, PinCount* pins);
+  ModelPin(ModelPin&& other) noexcept
+      : model_(std::exchange(other.model_, nullptr)), pins_(other.pins_) {}
   ModelPin& operator=(ModelPin&& other) noexcept;
   ~ModelPin() { Reset(); }
 
@@ -92,6 +106,7 @@ class ModelPin {
 
  private:
   ServedModel* model_ = nullptr;
+  PinCount* pins_ = nullptr;
 };
 
 // Names one use of one slot, so that a late cancel cannot hit the slot's next request.

@@ -38,29 +38,6 @@ TensorShape ApplyReshape(const TensorShape& shape, int32_t skip, std::span<const
 
 }  // namespace
 
-// Pins. The last one to go wakes nobody by itself: the repository looks again when the engine's or
-// its own work is done.
-
-ModelPin::ModelPin(ServedModel* model) : model_(model) {
-  if (model_ != nullptr) model_->pins_.fetch_add(1, std::memory_order_relaxed);
-}
-
-ModelPin& ModelPin::operator=(ModelPin&& other) noexcept {
-  if (this != &other) {
-    Reset();
-    model_ = std::exchange(other.model_, nullptr);
-  }
-  return *this;
-}
-
-void ModelPin::Reset() {
-  ServedModel* const model = std::exchange(model_, nullptr);
-  if (model == nullptr) return;
-  // After the count is 0 the model may be gone: the engine, which outlives it, is read before.
-  Waker& unpinned = model->options_.engine->unpinned_waker();
-  if (model->pins_.fetch_sub(1, std::memory_order_acq_rel) == 1) unpinned.Wake();
-}
-
 ServedModel::ServedModel(std::shared_ptr<const Model> model, ModelConfig config,
                          const Options& options)
     : options_(options),
@@ -68,6 +45,7 @@ ServedModel::ServedModel(std::shared_ptr<const Model> model, ModelConfig config,
       config_(std::move(config)),
       statistics_(static_cast<int32_t>(
           std::min<int64_t>(config_.batching().max_batch_size, kBatchSizesCountedMax))),
+      pins_(&options.engine->unpinned_waker()),
       scheduler_(config_.batching(), options.engine->requests_max()) {}
 
 absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::shared_ptr<const Model> model,

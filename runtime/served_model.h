@@ -3,7 +3,6 @@
 // kept loaded by pins; its queue, scheduler and step belong to the engine thread.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -62,12 +61,11 @@ class ServedModel {
   absl::Status Warm();
 
   // Pins: any thread. The repository destroys the model once pins() is 0 and it gives out no more.
-  ModelPin Pin() { return ModelPin(this); }
-  int32_t pins() const { return pins_.load(std::memory_order_acquire); }
+  ModelPin Pin() { return ModelPin(this, &pins_); }
+  int32_t pins() const { return pins_.count(); }
 
  private:
   friend class Engine;
-  friend class ModelPin;
   // What config.pbtxt's `reshape` does to a tensor, both without the batch.
   struct Reshape {
     bool active = false;
@@ -94,7 +92,7 @@ class ServedModel {
   std::vector<ModelTensor> inputs_, outputs_;
   std::vector<Reshape> input_reshapes_, output_reshapes_;
   ModelStatistics statistics_;
-  std::atomic<int32_t> pins_{0};
+  PinCount pins_;
 
   // The engine thread's.
   std::unique_ptr<Queue> queue_;
