@@ -385,19 +385,15 @@ std::optional<double> UniformValue(const Value& value) {
 absl::Status LowerPow(LowerContext& context) {
   const Value& output = context.output(0);
   const DType compute = IsFloat(output.dtype) ? ComputeType(output.dtype) : DType::kF64;
-  Nest nest;
-  nest.kept = *output.shape;
   StageOperands operands;
-  const Expr base =
-      Expr::Cast(compute, LoadElement(operands, operands.AddInput(context, 0), nest.kept));
+  const auto input = [&](size_t i) {
+    return Expr::Cast(compute,
+                      LoadElement(operands, operands.AddInput(context, i), *output.shape));
+  };
+  const Expr base = input(0);
   const std::optional<double> uniform = UniformValue(context.input(1));
-  const Expr exponent =
-      uniform.has_value()
-          ? Expr::Constant(compute, *uniform)
-          : Expr::Cast(compute, LoadElement(operands, operands.AddInput(context, 1), nest.kept));
-  nest.result = Expr::Cast(output.dtype, Power(base, exponent));
-  nest.output = {.dtype = output.dtype, .shape = *output.shape};
-  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  const Expr exponent = uniform.has_value() ? Expr::Constant(compute, *uniform) : input(1);
+  EmitMap(context, std::move(operands), Power(base, exponent));
   return absl::OkStatus();
 }
 

@@ -102,13 +102,10 @@ absl::Status LowerCast(LowerContext& context) {
     context.EmitAlias(context.node().inputs[0], context.node().outputs[0]);
     return absl::OkStatus();
   }
-  Nest nest;
-  nest.kept = *output.shape;
   StageOperands operands;
   const int32_t input = operands.AddInput(context, 0);
-  nest.result = Expr::Cast(output.dtype, LoadElement(operands, input, nest.kept));
-  nest.output = {.dtype = output.dtype, .shape = *output.shape};
-  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  const Expr element = LoadElement(operands, input, *output.shape);
+  EmitMap(context, std::move(operands), element);
   return absl::OkStatus();
 }
 

@@ -55,7 +55,7 @@ Expr LoadElement(const StageOperands& operands, int32_t operand, const Shape& to
   std::vector<Expr> coordinates;
   for (size_t d = 0; d < shape.size(); ++d) {
     const Expr coordinate = Expr::Coord(static_cast<int32_t>(skipped + d));
-    if (shape[d] == to[skipped + d]) {
+    if (EqualWhenBroadcast(shape[d], to[skipped + d])) {
       coordinates.push_back(coordinate);
     } else if (shape[d].IsConstant(1)) {
       coordinates.push_back(Int(0));
@@ -72,20 +72,16 @@ Expr LoadForCompute(const StageOperands& operands, int32_t operand, const Shape&
 }
 
 absl::Status LowerElementwise(LowerContext& context, ElementFunction element) {
-  const Value& output = context.output(0);
-  Nest nest;
-  nest.kept = *output.shape;
+  const Shape& shape = *context.output(0).shape;
   StageOperands operands;
   std::vector<Expr> inputs;
   for (size_t i = 0; i < context.node().inputs.size(); ++i) {
     inputs.emplace_back();
     if (!context.HasInput(i)) continue;
-    inputs.back() = LoadForCompute(operands, operands.AddInput(context, i), nest.kept);
+    inputs.back() = LoadForCompute(operands, operands.AddInput(context, i), shape);
   }
   ASSIGN_OR_RETURN(const Expr result, element(context.node(), inputs));
-  nest.result = Expr::Cast(output.dtype, result);
-  nest.output = {.dtype = output.dtype, .shape = *output.shape};
-  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  EmitMap(context, std::move(operands), result);
   return absl::OkStatus();
 }
 

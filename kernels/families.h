@@ -10,11 +10,16 @@ namespace stampmill {
 std::span<const OpDefinition> ActivationOps();
 std::span<const OpDefinition> BinaryOps();
 std::span<const OpDefinition> CastOps();
+std::span<const OpDefinition> GatherOps();
+std::span<const OpDefinition> GenerateOps();
 std::span<const OpDefinition> MatMulOps();
+std::span<const OpDefinition> MoveOps();
 std::span<const OpDefinition> NormalizationOps();
 std::span<const OpDefinition> ReduceOps();
+std::span<const OpDefinition> ScatterOps();
 std::span<const OpDefinition> SelectOps();
 std::span<const OpDefinition> ShapeOps();
+std::span<const OpDefinition> SliceOps();
 std::span<const OpDefinition> SoftmaxOps();
 std::span<const OpDefinition> UnaryOps();
 

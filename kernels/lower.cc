@@ -25,19 +25,14 @@ Expr Pick(const std::vector<DimExpr>& contents, size_t begin, size_t end, const 
 // A nest that writes the known contents of an output.
 void LowerContents(LowerContext& context, size_t output) {
   const Value& value = context.output(output);
-  Nest nest;
-  nest.kept = *value.shape;
-  nest.output = {.dtype = value.dtype, .shape = nest.kept};
-  const Shape strides = RowMajorStrides(nest.kept);
+  const Shape strides = RowMajorStrides(*value.shape);
   Expr index = Int(0);
   for (size_t d = 0; d < strides.size(); ++d) {
     index = index + Expr::Coord(static_cast<int32_t>(d)) * Extent(strides[d]);
   }
-  nest.result =
-      value.symbolic->empty()
-          ? Expr::ConstantInt(value.dtype, 0)
-          : Expr::Cast(value.dtype, Pick(*value.symbolic, 0, value.symbolic->size(), index));
-  EmitNest(context, StageOperands(), std::move(nest), context.node().outputs[output]);
+  const std::vector<DimExpr>& contents = *value.symbolic;
+  EmitMap(context, StageOperands(),
+          contents.empty() ? Int(0) : Pick(contents, 0, contents.size(), index), output);
 }
 
 }  // namespace

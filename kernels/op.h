@@ -35,6 +35,8 @@ class InferContext {
   const Node& node() const { return node_; }
   size_t input_count() const { return node_.inputs.size(); }
   bool HasInput(size_t i) const;
+  // REQUIRES: HasInput(i).
+  const Value& InputValue(size_t i) const { return graph_.value(node_.inputs[i]); }
   // INVALID_ARGUMENT naming the node and the input when it is missing or not inferred yet.
   absl::StatusOr<DType> InputDType(size_t i) const;
   absl::StatusOr<Shape> InputShape(size_t i) const;

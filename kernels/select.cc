@@ -58,17 +58,13 @@ References WhereReference(const ReferenceArguments& arguments) {
 }
 
 absl::Status LowerWhere(LowerContext& context) {
-  const Value& output = context.output(0);
-  Nest nest;
-  nest.kept = *output.shape;
+  const Shape& shape = *context.output(0).shape;
   StageOperands operands;
   std::vector<Expr> x;
   for (size_t i = 0; i < 3; ++i) {
-    x.push_back(LoadElement(operands, operands.AddInput(context, i), nest.kept));
+    x.push_back(LoadElement(operands, operands.AddInput(context, i), shape));
   }
-  nest.result = Expr::Select(x[0], x[1], x[2]);
-  nest.output = {.dtype = output.dtype, .shape = *output.shape};
-  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  EmitMap(context, std::move(operands), Expr::Select(x[0], x[1], x[2]));
   return absl::OkStatus();
 }
 
@@ -164,11 +160,7 @@ References DropoutReference(const ReferenceArguments& arguments) {
 absl::Status LowerDropout(LowerContext& context) {
   RETURN_IF_ERROR(LowerIdentity(context));
   if (!context.HasOutput(1)) return absl::OkStatus();
-  Nest nest;
-  nest.kept = *context.output(1).shape;
-  nest.result = Expr::ConstantInt(DType::kBool, 1);
-  nest.output = {.dtype = DType::kBool, .shape = nest.kept};
-  EmitNest(context, StageOperands(), std::move(nest), context.node().outputs[1]);
+  EmitMap(context, StageOperands(), Expr::ConstantInt(DType::kBool, 1), 1);
   return absl::OkStatus();
 }
 

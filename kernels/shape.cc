@@ -286,13 +286,10 @@ absl::Status InferExpand(InferContext& context) {
 }
 
 absl::Status LowerExpand(LowerContext& context) {
-  const Value& output = context.output(0);
-  Nest nest;
-  nest.kept = *output.shape;
   StageOperands operands;
-  nest.result = LoadElement(operands, operands.AddInput(context, 0), nest.kept);
-  nest.output = {.dtype = output.dtype, .shape = nest.kept};
-  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  const int32_t input = operands.AddInput(context, 0);
+  const Expr element = LoadElement(operands, input, *context.output(0).shape);
+  EmitMap(context, std::move(operands), element);
   return absl::OkStatus();
 }
 

@@ -46,6 +46,28 @@ DimExpr Choose(const DimExpr& condition, const DimExpr& yes, const DimExpr& no) 
 
 namespace {
 
+// min(b, constants above 1)
+bool IsCutOf(const DimExpr& a, const DimExpr& b) {
+  if (a.kind() != DimExpr::Kind::kMin) return false;
+  bool found = false;
+  for (const DimExpr& operand : a.operands()) {
+    if (operand == b) {
+      found = true;
+    } else if (!operand.is_constant() || *operand.constant() < 2) {
+      return false;
+    }
+  }
+  return found;
+}
+
+}  // namespace
+
+bool EqualWhenBroadcast(const DimExpr& a, const DimExpr& b) {
+  return KnownEqual(a, b).value_or(false) || IsCutOf(a, b) || IsCutOf(b, a);
+}
+
+namespace {
+
 absl::StatusOr<DimExpr> BroadcastDim(InferContext& context, const DimExpr& a, const DimExpr& b) {
   const std::optional<bool> equal = KnownEqual(a, b);
   if (equal.value_or(false) || b.IsConstant(1)) return a;
@@ -53,6 +75,11 @@ absl::StatusOr<DimExpr> BroadcastDim(InferContext& context, const DimExpr& a, co
   const std::string what = absl::StrCat("dims ", a.ToString(), " and ", b.ToString(),
                                         " must be equal or 1 to broadcast");
   if (a.is_constant() && b.is_constant()) return context.Error(what);
+  // A dim beside a cut of it: if the cut were 1, so would be the dim.
+  if (IsCutOf(a, b) || IsCutOf(b, a)) {
+    RETURN_IF_ERROR(context.Check(IsEqual(a, b), what));
+    return IsCutOf(a, b) ? b : a;
+  }
   // A fixed dim other than 1 is the result: the other one is equal to it or 1.
   const DimExpr one_of = EitherOf(IsEqual(a, 1), IsEqual(b, 1));
   if (a.is_constant() || b.is_constant()) {
@@ -86,6 +113,17 @@ absl::Status RequireEqual(InferContext& context, const DimExpr& a, const DimExpr
   if (equal.value_or(false)) return absl::OkStatus();
   return context.Check(IsEqual(a, b), absl::StrCat(what, ": got ", a.ToString(), " and ",
                                                    b.ToString(), ", must be equal"));
+}
+
+absl::StatusOr<std::vector<DimExpr>> KnownContents(const Node& node, const Value& value) {
+  if (value.symbolic.has_value()) return *value.symbolic;
+  if (!value.constant.has_value()) {
+    return absl::InternalError(
+        absl::StrCat(node.Describe(), ": contents of '", value.name, "' are not known"));
+  }
+  std::vector<DimExpr> contents;
+  for (const int64_t element : Int64Values(*value.constant)) contents.emplace_back(element);
+  return contents;
 }
 
 absl::Status FollowMoves(InferContext& context, std::span<const size_t> data, Reference reference) {

@@ -25,12 +25,20 @@ DimExpr Choose(const DimExpr& condition, const DimExpr& yes, const DimExpr& no);
 // Whether the dims are equal or unequal for every request; nullopt when it depends or is unknown.
 std::optional<bool> KnownEqual(const DimExpr& a, const DimExpr& b);
 
+// Whether two dims of which one broadcasts to the other are equal wherever the checks of
+// BroadcastShapes pass: not one that may be 1 beside the other. Some table sliced to min(S, 512)
+// rows and added to S rows is the common case.
+bool EqualWhenBroadcast(const DimExpr& a, const DimExpr& b);
+
 // The shape that `shapes` broadcast to. Two dims that may differ, neither known to be 1, give their
 // maximum and a check: equal, or one of them 1 and the other not 0.
 absl::StatusOr<Shape> BroadcastShapes(InferContext& context, std::span<const Shape> shapes);
 // Demands equality of two dims of a request, named by `what` in errors.
 absl::Status RequireEqual(InferContext& context, const DimExpr& a, const DimExpr& b,
                           absl::string_view what);
+
+// Contents of a value that inference found to be known, for lowerings. INTERNAL when they are not.
+absl::StatusOr<std::vector<DimExpr>> KnownContents(const Node& node, const Value& value);
 
 using Reference = absl::StatusOr<std::vector<Tensor>> (*)(const ReferenceArguments& arguments);
 // Follows contents through an operator that only moves elements of the inputs `data` (and zeros):

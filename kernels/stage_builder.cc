@@ -128,6 +128,15 @@ Reduction MaxReduction(const Expr& value) {
           .result = best};
 }
 
+void EmitMap(LowerContext& context, StageOperands operands, const Expr& result, size_t output) {
+  const Value& value = context.output(output);
+  Nest nest;
+  nest.kept = *value.shape;
+  nest.result = Expr::Cast(value.dtype, result);
+  nest.output = {.dtype = value.dtype, .shape = *value.shape};
+  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[output]);
+}
+
 void EmitNest(LowerContext& context, StageOperands operands, Nest nest, ValueId output) {
   nest.operands = operands.TakeOperands();
   context.EmitNest(std::move(nest), operands.TakeValues(), output);

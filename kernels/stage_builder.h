@@ -79,6 +79,10 @@ Reduction MaxReduction(const Expr& value);
 // The same with `result` in place of the plain accumulator.
 Reduction SumReduction(const Expr& value, const Expr& result);
 
+// Emits the nest without reductions that writes `result`, cast to the output's dtype, at every
+// coordinate of output `output`.
+void EmitMap(LowerContext& context, StageOperands operands, const Expr& result, size_t output = 0);
+
 // Hands a finished nest over with its operands.
 void EmitNest(LowerContext& context, StageOperands operands, Nest nest, ValueId output);
 
