@@ -387,8 +387,7 @@ absl::Status LowerPow(LowerContext& context) {
   const DType compute = IsFloat(output.dtype) ? ComputeType(output.dtype) : DType::kF64;
   StageOperands operands;
   const auto input = [&](size_t i) {
-    return Expr::Cast(compute,
-                      LoadElement(operands, operands.AddInput(context, i), *output.shape));
+    return Expr::Cast(compute, LoadElement(operands, operands.AddInput(context, i), *output.shape));
   };
   const Expr base = input(0);
   const std::optional<double> uniform = UniformValue(context.input(1));

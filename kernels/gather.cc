@@ -25,8 +25,8 @@ Expr ClampedIndex(const Expr& index, const DimExpr& extent) {
 absl::StatusOr<int64_t> IndexOf(const ReferenceArguments& arguments, int64_t index,
                                 int64_t extent) {
   if (index < -extent || index >= extent) {
-    return ReferenceError(arguments, absl::StrCat("indices: got ", index, ", limits ", -extent,
-                                                  " and ", extent - 1));
+    return ReferenceError(
+        arguments, absl::StrCat("indices: got ", index, ", limits ", -extent, " and ", extent - 1));
   }
   return index < 0 ? index + extent : index;
 }
@@ -99,11 +99,10 @@ absl::Status InferGather(InferContext& context) {
   ASSIGN_OR_RETURN(const size_t axis, AxisAttribute(context.node(), data.size()));
   if (const auto index = KnownIndex(context.InputSymbolic(1)); index.has_value()) {
     const DimExpr place = PlaceOf(*index, data[axis]);
-    const DimExpr inside =
-        Min(IsNot(IsLess(place, 0)), IsLess(place, data[axis]));
-    RETURN_IF_ERROR(context.Check(inside, absl::StrCat("index ", index->ToString(),
-                                                       " is outside of an axis of ",
-                                                       data[axis].ToString())));
+    const DimExpr inside = Min(IsNot(IsLess(place, 0)), IsLess(place, data[axis]));
+    RETURN_IF_ERROR(
+        context.Check(inside, absl::StrCat("index ", index->ToString(),
+                                           " is outside of an axis of ", data[axis].ToString())));
   }
   Shape shape(data.begin(), data.begin() + static_cast<int64_t>(axis));
   shape.insert(shape.end(), indices.begin(), indices.end());
@@ -187,8 +186,8 @@ absl::Status InferGatherElements(InferContext& context) {
   RETURN_IF_ERROR(CheckIndexType(context, 1));
   ASSIGN_OR_RETURN(const size_t axis, AxisAttribute(context.node(), data.size()));
   if (indices.size() != data.size()) {
-    return context.Error(absl::StrCat("indices have ", indices.size(), " dims, data ",
-                                      data.size()));
+    return context.Error(
+        absl::StrCat("indices have ", indices.size(), " dims, data ", data.size()));
   }
   for (size_t d = 0; d < data.size(); ++d) {
     if (d == axis) continue;
@@ -373,9 +372,9 @@ absl::Status InferCompress(InferContext& context) {
   if (!kept.axis.has_value()) shape = {ElementCount(shape)};
   DimExpr& dim = shape[kept.axis.value_or(0)];
   if (!kept.places.empty()) {
-    RETURN_IF_ERROR(context.Check(IsLess(kept.places.back(), dim),
-                                  absl::StrCat("condition names element ", kept.places.back(),
-                                               " of ", dim.ToString())));
+    RETURN_IF_ERROR(context.Check(
+        IsLess(kept.places.back(), dim),
+        absl::StrCat("condition names element ", kept.places.back(), " of ", dim.ToString())));
   }
   dim = static_cast<int64_t>(kept.places.size());
   RETURN_IF_ERROR(context.SetOutput(0, dtype, std::move(shape)));
@@ -394,8 +393,7 @@ absl::Status LowerCompress(LowerContext& context) {
     data = context.NewValue(dtype, shape, "row");
     context.EmitAlias(node.inputs[0], data);
   }
-  const Tensor places =
-      Tensor::FromInt64({static_cast<int64_t>(kept.places.size())}, kept.places);
+  const Tensor places = Tensor::FromInt64({static_cast<int64_t>(kept.places.size())}, kept.places);
   const ValueId list = context.NewConstant(places, "places");
   StageOperands operands;
   const int32_t input = operands.Add(data, dtype, shape);

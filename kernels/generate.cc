@@ -18,8 +18,8 @@ absl::StatusOr<Tensor> FillValue(const Node& node) {
   const Tensor* value = node.FindTensor("value");
   if (value == nullptr) return Tensor::Allocate(DType::kF32, {1});
   if (value->element_count() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        node.Describe(), ": value: got ", value->element_count(), " elements, limit 1"));
+    return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": value: got ",
+                                                   value->element_count(), " elements, limit 1"));
   }
   return *value;
 }
@@ -79,8 +79,8 @@ absl::Status InferRange(InferContext& context) {
     ASSIGN_OR_RETURN(const DType other, context.InputDType(i));
     ASSIGN_OR_RETURN(const Shape shape, context.InputShape(i));
     if (other != dtype || dtype == DType::kBool) {
-      return context.Error(absl::StrCat("input ", i, " is ", Name(other), ", input 0 ",
-                                        Name(dtype)));
+      return context.Error(
+          absl::StrCat("input ", i, " is ", Name(other), ", input 0 ", Name(dtype)));
     }
     RETURN_IF_ERROR(RequireEqual(context, ElementCount(shape), 1, "elements of a bound"));
   }
@@ -89,8 +89,7 @@ absl::Status InferRange(InferContext& context) {
     for (size_t i = 0; i < 3; ++i) {
       const Tensor* bound = context.InputConstant(i);
       if (bound == nullptr) {
-        return context.Unsupported(
-            absl::StrCat("input ", i, " is a float that is not constant"));
+        return context.Unsupported(absl::StrCat("input ", i, " is a float that is not constant"));
       }
       bounds[i] = bound->ValueAsDouble(0);
     }
@@ -168,7 +167,8 @@ absl::Status InferEyeLike(InferContext& context) {
   ASSIGN_OR_RETURN(Shape shape, context.InputShape(0));
   ASSIGN_OR_RETURN(const DType dtype, EyeType(context.node(), input));
   RETURN_IF_ERROR(context.node().Int("k", 0).status());
-  if (shape.size() != 2) return context.Error(absl::StrCat("rank: got ", shape.size(), ", takes 2"));
+  if (shape.size() != 2)
+    return context.Error(absl::StrCat("rank: got ", shape.size(), ", takes 2"));
   return context.SetOutput(0, dtype, std::move(shape));
 }
 
@@ -323,8 +323,8 @@ absl::Status LowerTrilu(LowerContext& context) {
       k = Extent((*value.symbolic)[0]);
     } else {
       const int32_t operand = operands.AddInput(context, 1);
-      k = Expr::Cast(DType::kI64, operands.Load(operand, std::vector<Expr>(
-                                                             value.shape->size(), Int(0))));
+      k = Expr::Cast(DType::kI64,
+                     operands.Load(operand, std::vector<Expr>(value.shape->size(), Int(0))));
     }
   }
   const std::vector<Expr> coordinates = Coords(0, rank);

@@ -177,9 +177,9 @@ absl::StatusOr<std::vector<DimExpr>> EqualParts(InferContext& context, const Dim
   const DimExpr part = CeilDiv(extent, parts);
   std::vector<DimExpr> lengths(count, part);
   lengths.back() = extent - part * (parts - 1);
-  RETURN_IF_ERROR(context.Check(IsNot(IsLess(lengths.back(), 0)),
-                                absl::StrCat("axis of ", extent.ToString(), " is too short for ",
-                                             count, " parts")));
+  RETURN_IF_ERROR(context.Check(
+      IsNot(IsLess(lengths.back(), 0)),
+      absl::StrCat("axis of ", extent.ToString(), " is too short for ", count, " parts")));
   return lengths;
 }
 
@@ -350,9 +350,9 @@ absl::Status LowerTile(LowerContext& context) {
 // DepthToSpace and SpaceToDepth: the input seen with blocks as axes of their own, transposed, and
 // seen as the output.
 struct BlockView {
-  Shape before;                  // the input, split
-  std::vector<size_t> perm;      // of its axes
-  Shape after;                   // output shape
+  Shape before;              // the input, split
+  std::vector<size_t> perm;  // of its axes
+  Shape after;               // output shape
 };
 
 absl::StatusOr<bool> IsColumnRowDepth(const Node& node) {
@@ -368,8 +368,7 @@ absl::StatusOr<int64_t> BlockSize(const Node& node, size_t rank) {
   ASSIGN_OR_RETURN(const int64_t block, node.Int("blocksize", 0));
   if (block < 1 || rank != 4) {
     return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": blocksize ", block,
-                                                   " and rank ", rank,
-                                                   ", takes at least 1 and 4"));
+                                                   " and rank ", rank, ", takes at least 1 and 4"));
   }
   return block;
 }
@@ -448,8 +447,7 @@ absl::Status LowerBlocks(LowerContext& context) {
   for (size_t d = 0; d < view.perm.size(); ++d) {
     coordinates[view.perm[d]] = Expr::Coord(static_cast<int32_t>(d));
   }
-  nest.result =
-      operands.Load(operands.Add(split, dtype, view.before), std::move(coordinates));
+  nest.result = operands.Load(operands.Add(split, dtype, view.before), std::move(coordinates));
   nest.output = {.dtype = dtype, .shape = nest.kept};
   const ValueId moved = context.NewValue(dtype, nest.kept, "moved");
   EmitNest(context, std::move(operands), std::move(nest), moved);

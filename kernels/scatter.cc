@@ -191,9 +191,7 @@ Gathering GatherUpdates(Combine combine, const Expr& match, const Expr& update) 
 }
 
 // Bool has minima and maxima as logic, but no arithmetic: it is reduced as u8.
-DType ReducedType(DType dtype) {
-  return dtype == DType::kBool ? DType::kU8 : ComputeType(dtype);
-}
+DType ReducedType(DType dtype) { return dtype == DType::kBool ? DType::kU8 : ComputeType(dtype); }
 
 void EmitScatter(LowerContext& context, StageOperands operands, Nest nest) {
   const Value& output = context.output(0);
@@ -236,15 +234,14 @@ absl::Status LowerScatterElements(LowerContext& context) {
     nest.reductions = {LastMatch(match, position)};
     const Expr found = Expr::Reduced(DType::kI64, 0);
     at[axis] = found;
-    nest.result =
-        operands.LoadIf(LessEqual(Int(0), found), updates, at, operands.Load(data, here));
+    nest.result = operands.LoadIf(LessEqual(Int(0), found), updates, at, operands.Load(data, here));
   } else {
     const DType compute = ReducedType(dtype);
     const Expr update = operands.LoadIf(match, updates, at, Expr::ConstantInt(dtype, 0));
     const Gathering gathering = GatherUpdates(combine, match, Expr::Cast(compute, update));
     nest.reductions = {gathering.reduction};
-    nest.result = gathering.apply(Expr::Cast(compute, operands.Load(data, here)),
-                                  Expr::Reduced(compute, 0));
+    nest.result =
+        gathering.apply(Expr::Cast(compute, operands.Load(data, here)), Expr::Reduced(compute, 0));
   }
   EmitScatter(context, std::move(operands), std::move(nest));
   return absl::OkStatus();
@@ -258,8 +255,8 @@ absl::StatusOr<size_t> TupleLength(const Node& node, size_t data_rank, const Sha
   }
   const int64_t length = *indices.back().constant();
   if (length < 0 || length > static_cast<int64_t>(data_rank)) {
-    return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": indices: tuples of ",
-                                                   length, " for data of rank ", data_rank));
+    return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": indices: tuples of ", length,
+                                                   " for data of rank ", data_rank));
   }
   return static_cast<size_t>(length);
 }
@@ -274,8 +271,8 @@ absl::Status InferScatterND(InferContext& context) {
   Shape want(indices.begin(), indices.end() - 1);
   want.insert(want.end(), data.begin() + static_cast<int64_t>(tuple), data.end());
   if (updates.size() != want.size()) {
-    return context.Error(absl::StrCat("updates are ", ToString(updates), ", must be ",
-                                      ToString(want)));
+    return context.Error(
+        absl::StrCat("updates are ", ToString(updates), ", must be ", ToString(want)));
   }
   for (size_t d = 0; d < want.size(); ++d) {
     RETURN_IF_ERROR(
@@ -306,9 +303,9 @@ References ScatterNDReference(const ReferenceArguments& arguments) {
   for (int64_t t = 0; t < tuples; ++t) {
     int64_t base = 0;
     for (size_t j = 0; j < tuple; ++j) {
-      ASSIGN_OR_RETURN(const int64_t place,
-                       IndexOf(arguments, list[static_cast<size_t>(t) * tuple + j],
-                               data.shape()[j]));
+      ASSIGN_OR_RETURN(
+          const int64_t place,
+          IndexOf(arguments, list[static_cast<size_t>(t) * tuple + j], data.shape()[j]));
       base += place * strides[j];
     }
     for (int64_t i = 0; i < count; ++i) targets.push_back(base + i);
@@ -318,9 +315,9 @@ References ScatterNDReference(const ReferenceArguments& arguments) {
 
 // The pieces of a ScatterND's nests. Updates are named by the axes of indices but the last.
 struct TupleNest {
-  size_t tuple = 0;         // axes of data that a tuple names
-  Shape updates;            // axes of the tuples
-  Shape updates_strides;    // of a position among them
+  size_t tuple = 0;       // axes of data that a tuple names
+  Shape updates;          // axes of the tuples
+  Shape updates_strides;  // of a position among them
   // What a nest reduces over: one tuple without axes counts as an axis of 1.
   Shape Reduced() const { return updates.empty() ? Shape{1} : updates; }
 };
@@ -359,8 +356,7 @@ void LowerLastTuple(LowerContext& context, const TupleNest& form) {
     for (size_t d = 0; d < at.size(); ++d) {
       position = position + at[d] * Extent(form.updates_strides[d]);
     }
-    const Expr match =
-        TupleMatches(form, shape, operands, indices, at, Coords(0, rows.size()));
+    const Expr match = TupleMatches(form, shape, operands, indices, at, Coords(0, rows.size()));
     nest.reductions = {LastMatch(match, position)};
     nest.result = Expr::Reduced(DType::kI64, 0);
     nest.output = {.dtype = DType::kI64, .shape = rows};
@@ -408,12 +404,11 @@ absl::Status LowerScatterND(LowerContext& context) {
   at.insert(at.end(), here.begin() + static_cast<int64_t>(form.tuple), here.end());
   const DType dtype = context.output(0).dtype;
   const DType compute = ReducedType(dtype);
-  const Expr update =
-      operands.LoadIf(match, updates, std::move(at), Expr::ConstantInt(dtype, 0));
+  const Expr update = operands.LoadIf(match, updates, std::move(at), Expr::ConstantInt(dtype, 0));
   const Gathering gathering = GatherUpdates(combine, match, Expr::Cast(compute, update));
   nest.reductions = {gathering.reduction};
-  nest.result = gathering.apply(Expr::Cast(compute, operands.Load(data, here)),
-                                Expr::Reduced(compute, 0));
+  nest.result =
+      gathering.apply(Expr::Cast(compute, operands.Load(data, here)), Expr::Reduced(compute, 0));
   EmitScatter(context, std::move(operands), std::move(nest));
   return absl::OkStatus();
 }
@@ -449,8 +444,8 @@ absl::Status InferTensorScatter(InferContext& context) {
   }
   for (size_t d = 0; d < past.size(); ++d) {
     if (d == axis) {
-      RETURN_IF_ERROR(context.Check(IsNot(IsLess(past[d], update[d])),
-                                    "update has more rows than the cache"));
+      RETURN_IF_ERROR(
+          context.Check(IsNot(IsLess(past[d], update[d])), "update has more rows than the cache"));
     } else {
       RETURN_IF_ERROR(RequireEqual(context, past[d], update[d],
                                    absl::StrCat("dim ", d, " of past_cache and update")));
@@ -489,8 +484,8 @@ References TensorScatterReference(const ReferenceArguments& arguments) {
     at[axis] += starts[static_cast<size_t>(index[0])];
     if (circular) at[axis] %= rows;
     if (at[axis] < 0 || at[axis] >= rows) {
-      status = ReferenceError(arguments, absl::StrCat("write_indices: row ", at[axis],
-                                                      " of a cache of ", rows));
+      status = ReferenceError(
+          arguments, absl::StrCat("write_indices: row ", at[axis], " of a cache of ", rows));
       return;
     }
     targets.push_back(OffsetOf(at, strides));
@@ -515,9 +510,8 @@ absl::Status LowerTensorScatter(LowerContext& context) {
   if (circular) row = FloorModulo(row, Extent(past_shape[axis]));
   std::vector<Expr> at = here;
   at[axis] = row;
-  const Expr element =
-      operands.LoadIf(InRange(row, context.InputShape(1)[axis]), update, std::move(at),
-                      operands.Load(past, here));
+  const Expr element = operands.LoadIf(InRange(row, context.InputShape(1)[axis]), update,
+                                       std::move(at), operands.Load(past, here));
   EmitMap(context, std::move(operands), element);
   return absl::OkStatus();
 }

@@ -95,9 +95,9 @@ absl::StatusOr<std::vector<Cut>> Cuts(const Node& node, InferContext* context, c
   if (inputs.ends.size() != count || (inputs.axes.has_value() && inputs.axes->size() != count) ||
       (inputs.steps.has_value() && inputs.steps->size() != count) ||
       (!inputs.axes.has_value() && count > shape.size())) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        node.Describe(), ": starts, ends, axes and steps must have one length, got ", count,
-        " starts for rank ", shape.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat(node.Describe(), ": starts, ends, axes and steps must have one length, got ",
+                     count, " starts for rank ", shape.size()));
   }
   for (size_t i = 0; i < count; ++i) {
     int64_t axis = static_cast<int64_t>(i);
@@ -115,13 +115,13 @@ absl::StatusOr<std::vector<Cut>> Cuts(const Node& node, InferContext* context, c
     // A longer step, too, takes one element at most.
     step = std::clamp(step, -kExtentMax, kExtentMax);
     if (step == 0 || seen[place]) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          node.Describe(), ": steps: got ", step, " for axis ", axis, ", which is named ",
-          seen[place] ? "twice" : "once"));
+      return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": steps: got ", step,
+                                                     " for axis ", axis, ", which is named ",
+                                                     seen[place] ? "twice" : "once"));
     }
     seen[place] = true;
-    ASSIGN_OR_RETURN(cuts[place], CutAxis(context, shape[place], inputs.starts[i], inputs.ends[i],
-                                          step));
+    ASSIGN_OR_RETURN(cuts[place],
+                     CutAxis(context, shape[place], inputs.starts[i], inputs.ends[i], step));
   }
   return cuts;
 }
@@ -211,8 +211,7 @@ absl::Status LowerSlice(LowerContext& context) {
   if (context.HasInput(4)) {
     ASSIGN_OR_RETURN(inputs.steps, KnownContents(node, context.input(4)));
   }
-  ASSIGN_OR_RETURN(const std::vector<Cut> cuts,
-                   Cuts(node, nullptr, context.InputShape(0), inputs));
+  ASSIGN_OR_RETURN(const std::vector<Cut> cuts, Cuts(node, nullptr, context.InputShape(0), inputs));
   StageOperands operands;
   const int32_t input = operands.AddInput(context, 0);
   std::vector<Expr> coordinates;
@@ -233,8 +232,8 @@ absl::StatusOr<PadMode> PadModeOf(const Node& node) {
   if (mode == "reflect") return PadMode::kReflect;
   if (mode == "edge") return PadMode::kEdge;
   if (mode == "wrap") return PadMode::kWrap;
-  return absl::InvalidArgumentError(absl::StrCat(
-      node.Describe(), ": mode: got '", mode, "', takes constant, reflect, edge or wrap"));
+  return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": mode: got '", mode,
+                                                 "', takes constant, reflect, edge or wrap"));
 }
 
 // What is put before and after each axis; negative cuts.
@@ -246,14 +245,13 @@ absl::StatusOr<Rim> RimOf(const Node& node, size_t rank, const std::vector<DimEx
   Rim rim{.before = std::vector<DimExpr>(rank, 0), .after = std::vector<DimExpr>(rank, 0)};
   const size_t count = axes.has_value() ? axes->size() : rank;
   if (pads.size() != 2 * count) {
-    return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": pads: got ", pads.size(),
-                                                   " entries, limit ", 2 * count));
+    return absl::InvalidArgumentError(
+        absl::StrCat(node.Describe(), ": pads: got ", pads.size(), " entries, limit ", 2 * count));
   }
   std::vector<int64_t> places;
   for (size_t i = 0; i < count; ++i) {
     if (axes.has_value() && !(*axes)[i].is_constant()) {
-      return absl::UnimplementedError(
-          absl::StrCat(node.Describe(), ": axes must be constant"));
+      return absl::UnimplementedError(absl::StrCat(node.Describe(), ": axes must be constant"));
     }
     places.push_back(axes.has_value() ? *(*axes)[i].constant() : static_cast<int64_t>(i));
   }
@@ -332,8 +330,8 @@ absl::Status InferPad(InferContext& context) {
   if (context.HasInput(2)) {
     ASSIGN_OR_RETURN(const DType value, context.InputDType(2));
     if (value != dtype) {
-      return context.Error(absl::StrCat("constant_value is ", Name(value), ", data is ",
-                                        Name(dtype)));
+      return context.Error(
+          absl::StrCat("constant_value is ", Name(value), ", data is ", Name(dtype)));
     }
   }
   for (size_t d = 0; d < shape.size(); ++d) {
@@ -437,9 +435,8 @@ absl::StatusOr<Window> CenterWindow(const Node& node, const Shape& from,
   ASSIGN_OR_RETURN(const std::vector<int64_t> given, node.Ints("axes", all));
   ASSIGN_OR_RETURN(const std::vector<size_t> axes, NormalizeAxes(node, given, from.size()));
   if (axes.size() != wanted.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": shape: got ",
-                                                   wanted.size(), " entries for ", axes.size(),
-                                                   " axes"));
+    return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": shape: got ", wanted.size(),
+                                                   " entries for ", axes.size(), " axes"));
   }
   Window window{.dims = from, .shift = Shape(from.size(), 0)};
   for (size_t i = 0; i < axes.size(); ++i) {
@@ -527,15 +524,14 @@ absl::Status InferReverseSequence(InferContext& context) {
   ASSIGN_OR_RETURN(const SequenceAxes axes, SequenceAxesOf(context.node(), shape.size()));
   ASSIGN_OR_RETURN(const Shape lengths, context.InputShape(1));
   if (lengths.size() != 1) return context.Error("sequence_lens must have one dim");
-  RETURN_IF_ERROR(RequireEqual(context, lengths[0], shape[axes.batch],
-                               "sequence_lens and the batch axis"));
+  RETURN_IF_ERROR(
+      RequireEqual(context, lengths[0], shape[axes.batch], "sequence_lens and the batch axis"));
   return context.SetOutput(0, dtype, std::move(shape));
 }
 
 References ReverseSequenceReference(const ReferenceArguments& arguments) {
   const Tensor& input = arguments.inputs[0];
-  ASSIGN_OR_RETURN(const SequenceAxes axes,
-                   SequenceAxesOf(arguments.node, input.shape().size()));
+  ASSIGN_OR_RETURN(const SequenceAxes axes, SequenceAxesOf(arguments.node, input.shape().size()));
   const Dims lengths = Int64Values(arguments.inputs[1]);
   const Dims& dims = input.shape();
   if (static_cast<int64_t>(lengths.size()) != dims[axes.batch]) {
@@ -568,9 +564,9 @@ absl::Status LowerReverseSequence(LowerContext& context) {
   std::vector<Expr> coordinates = Coords(0, shape.size());
   const Expr time = coordinates[axes.time];
   // A length past the axis reads nothing outside of it.
-  const Expr length = Minimum(
-      Expr::Cast(DType::kI64, operands.Load(lengths, {coordinates[axes.batch]})),
-      Extent(shape[axes.time]));
+  const Expr length =
+      Minimum(Expr::Cast(DType::kI64, operands.Load(lengths, {coordinates[axes.batch]})),
+              Extent(shape[axes.time]));
   coordinates[axes.time] = Expr::Select(Less(time, length), length - Int(1) - time, time);
   const Expr element = operands.Load(input, std::move(coordinates));
   EmitMap(context, std::move(operands), element);
