@@ -37,7 +37,8 @@ struct Operand {
 struct Reduction {
   // One or more accumulators, carried through the reduced coordinates in row-major order or in
   // any split of it into fixed lanes that depends only on extents, dtype and target.
-  std::vector<Expr> init;  // constants or expressions of kept coordinates
+  // Each lane starts from `init`: it must leave the other side of `merge` as it is.
+  std::vector<Expr> init;  // constants or expressions of kept coordinates and Reduced(earlier)
   // New value of each accumulator, from Accumulator(i), loads, coordinates and Reduced(earlier).
   std::vector<Expr> update;
   // Combines two partial results: Accumulator(i) and Accumulator(count + i).
@@ -92,8 +93,13 @@ struct Library {
 
 using StageBody = std::variant<Nest, Contraction, Library>;
 
-// Checks ranks, operand indices, dtypes and coordinate ranges of axes. For our own lowerings and
-// passes: an error is a defect, but returned as INTERNAL so that one model fails and not a process.
+inline constexpr size_t kNestAxesMax = 32;         // kept and reduced; batch, m and k
+inline constexpr size_t kNestOperandsMax = 1024;   // also reductions, accumulators of one
+inline constexpr int64_t kNestNodesMax = 1 << 16;  // distinct expression nodes of a stage
+
+// Checks ranks, operand indices, dtypes, the limits above, and that each expression refers only to
+// what it may. For our own lowerings and passes: an error is a defect, but returned as INTERNAL so
+// that one model fails and not a process.
 absl::Status Verify(const Nest& nest);
 absl::Status Verify(const Contraction& contraction);
 absl::Status Verify(const StageBody& body);
@@ -103,8 +109,11 @@ std::string ToString(const StageBody& body);
 // Canonical bytes: equal exactly for stages that generate the same code. Constants appear as
 // values; each distinct non-constant DimExpr is a run-time parameter, numbered in order of first
 // appearance. `dims` receives the parameters in that order; the kernel reads dims[i].
+// Equal nodes are written once, shared or not. The byte table is in nest_bytes.cc.
+// REQUIRES: Verify(body) is OK.
 std::string CanonicalBytes(const StageBody& body, std::vector<DimExpr>* dims);
-// The inverse, for the compile worker and tests: parameter i becomes the symbol "d<i>".
+// The inverse, for the compile worker and tests: parameter i becomes the symbol "d<i>", whose bytes
+// are the same again. Never trusts the bytes: INVALID_ARGUMENT says what is wrong and where.
 absl::StatusOr<StageBody> ParseCanonicalBytes(absl::string_view bytes);
 
 }  // namespace stampmill
