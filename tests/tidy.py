@@ -21,7 +21,14 @@ LAYERS = {
     "devices/": ["base/"],
     "graph/": ["base/"],
     "kernels/": ["base/", "graph/"],
-    "compiler/": ["base/", "graph/", "kernels/", "devices/target.h", "devices/artifact.h"],
+    "compiler/": [
+        "base/",
+        "graph/",
+        "kernels/",
+        "devices/target.h",
+        "devices/artifact.h",
+        "devices/host.h",  # how many threads and how much memory a process may use
+    ],
     "proto/": ["base/"],
     "runtime/": ["base/", "graph/", "kernels/", "devices/", "compiler/", "proto/"],
     "server/": ["base/", "graph/", "runtime/", "proto/"],
