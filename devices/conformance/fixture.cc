@@ -47,7 +47,7 @@ void DeviceConformance::TearDown() {
 std::unique_ptr<Device> DeviceConformance::NewDevice() {
   absl::StatusOr<std::unique_ptr<Device>> device = backend_.create_device();
   EXPECT_TRUE(device.ok()) << device.status();
-  return *std::move(device);
+  return std::move(device).value();
 }
 
 std::shared_ptr<const Executable> DeviceConformance::LoadKernels(Device& device) {
@@ -55,13 +55,13 @@ std::shared_ptr<const Executable> DeviceConformance::LoadKernels(Device& device)
   EXPECT_TRUE(artifact.ok()) << artifact.status();
   absl::StatusOr<std::shared_ptr<const Executable>> kernels = device.Load(*artifact);
   EXPECT_TRUE(kernels.ok()) << kernels.status();
-  return *std::move(kernels);
+  return std::move(kernels).value();
 }
 
 std::unique_ptr<Queue> DeviceConformance::NewQueue(Waker* waker) {
   absl::StatusOr<std::unique_ptr<Queue>> queue = device().CreateQueue(waker);
   EXPECT_TRUE(queue.ok()) << queue.status();
-  return *std::move(queue);
+  return std::move(queue).value();
 }
 
 LaunchCommand DeviceConformance::Launch(const char* entry, std::span<const BufferRef> buffers,
@@ -80,13 +80,13 @@ LaunchCommand DeviceConformance::Launch(const char* entry, std::span<const Buffe
 Buffer DeviceConformance::Allocate(size_t size_bytes) {
   absl::StatusOr<Buffer> buffer = device().Allocate(size_bytes);
   EXPECT_TRUE(buffer.ok()) << buffer.status();
-  return *std::move(buffer);
+  return std::move(buffer).value();
 }
 
 Buffer DeviceConformance::ImportBytes(std::span<std::byte> host) {
   absl::StatusOr<Buffer> buffer = device().Import(host, /*writable=*/true);
   EXPECT_TRUE(buffer.ok()) << buffer.status();
-  return *std::move(buffer);
+  return std::move(buffer).value();
 }
 
 void DeviceConformance::CopyBytes(void* host, const Buffer& buffer, size_t size_bytes,

@@ -1,4 +1,5 @@
-// The fixture of the conformance tests: a device, its kernels, and arrays on it.
+// The fixture of the conformance tests: a device, its kernels, and arrays on it. What a test cannot
+// do without is taken with value(), whose exception GoogleTest reports as the failure of that test.
 #pragma once
 
 #include <gtest/gtest-spi.h>

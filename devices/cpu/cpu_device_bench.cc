@@ -2,6 +2,10 @@
 // tasks on one and two workers, short lists on the caller, and the way to sleeping workers and
 // back. Run on a quiet machine; figures are per launch.
 #include <benchmark/benchmark.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <memory>
 #include <vector>
@@ -85,6 +89,37 @@ void BM_RoundTrip(benchmark::State& state) {
   }
 }
 BENCHMARK(BM_RoundTrip)->Arg(0)->Arg(10'000)->UseRealTime();
+
+// 150 launches of 16 tasks, some 60 us together on one thread, beside so many processes that want a
+// core each all the time. The fair share on two cores beside two of them is a half.
+void BM_StepBesideBusyProcesses(benchmark::State& state) {
+  std::vector<pid_t> busy;
+  for (int64_t i = 0; i < state.range(1); ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) __builtin_ia32_pause();
+    }
+    busy.push_back(child);
+  }
+  Setup setup(static_cast<int32_t>(state.range(0)));
+  const int32_t never = 0;
+  const BufferRef buffers[] = {setup.buffer, {reinterpret_cast<uint64_t>(&never), 4}};
+  const int64_t rounds[] = {100};
+  LaunchCommand spin = setup.Count(16, 60'000);
+  spin.entry = *setup.kernels->FindEntry("spin");
+  spin.buffers = buffers;
+  spin.dims = rounds;
+  std::vector<Command> commands(150, Command(spin));
+  commands.push_back(SignalCommand{});
+  for (auto _ : state) setup.Run(commands);
+  state.SetItemsProcessed(state.iterations() * 150);
+  for (const pid_t child : busy) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+  }
+}
+BENCHMARK(BM_StepBesideBusyProcesses)->ArgsProduct({{1, 2}, {0, 1, 2}})->UseRealTime();
 
 }  // namespace
 }  // namespace stampmill
