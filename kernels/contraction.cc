@@ -37,7 +37,10 @@ absl::StatusOr<ValueId> PackConstant(LowerContext& context, const Product& produ
     const PackAxis source{.extent = extents[i], .stride = stride};
     if (axis.role == ProductAxis::Role::kBatch) plan.batch[axis.index] = source;
     if (axis.role == ProductAxis::Role::kK) plan.k[axis.index] = source;
-    if (axis.role == ProductAxis::Role::kN) plan.n.insert(plan.n.begin(), source);
+    if (axis.role == ProductAxis::Role::kN) {
+      if (plan.n.size() <= axis.index) plan.n.resize(axis.index + 1);
+      plan.n[axis.index] = source;
+    }
     stride *= extents[i];
   }
   ASSIGN_OR_RETURN(Tensor packed, PackPanels(*product.b_constant, plan));
@@ -46,25 +49,34 @@ absl::StatusOr<ValueId> PackConstant(LowerContext& context, const Product& produ
 
 // Coordinates of b's element from those of the packed value: batch..., panel, k..., column.
 std::vector<Expr> SourceCoords(const Product& product, const std::vector<Expr>& batch,
-                               const std::vector<Expr>& k, Expr n) {
+                               const std::vector<Expr>& k, const Expr& n) {
   std::vector<Expr> coords(product.b_axes.size());
-  // n axes from the innermost outward; the outermost needs no modulo.
-  size_t n_left = 0;
-  for (const ProductAxis& axis : product.b_axes) {
-    n_left += axis.role == ProductAxis::Role::kN ? 1 : 0;
-  }
-  for (size_t i = coords.size(); i-- > 0;) {
+  std::vector<size_t> n_axes;
+  for (size_t i = 0; i < coords.size(); ++i) {
     const ProductAxis& axis = product.b_axes[i];
-    const DimExpr& dim = product.b_operand.shape[i];
-    if (axis.role == ProductAxis::Role::kSingle) coords[i] = Int(0);
-    if (axis.role == ProductAxis::Role::kBatch) {
-      coords[i] = BroadcastCoord(dim, product.batch[axis.index], batch[axis.index]);
+    switch (axis.role) {
+      case ProductAxis::Role::kSingle:
+        coords[i] = Int(0);
+        break;
+      case ProductAxis::Role::kBatch:
+        coords[i] = BroadcastCoord(product.b_operand.shape[i], product.batch[axis.index],
+                                   batch[axis.index]);
+        break;
+      case ProductAxis::Role::kK:
+        coords[i] = k[axis.index];
+        break;
+      case ProductAxis::Role::kN:
+        if (n_axes.size() <= axis.index) n_axes.resize(axis.index + 1);
+        n_axes[axis.index] = i;
+        break;
     }
-    if (axis.role == ProductAxis::Role::kK) coords[i] = k[axis.index];
-    if (axis.role == ProductAxis::Role::kN) {
-      coords[i] = --n_left == 0 ? n : FloorModulo(n, Extent(dim));
-      n = FloorDivide(n, Extent(dim));
-    }
+  }
+  // From the innermost outward; the outermost needs no modulo.
+  Expr rest = n;
+  for (size_t j = n_axes.size(); j-- > 0;) {
+    const Expr extent = Extent(product.b_operand.shape[n_axes[j]]);
+    coords[n_axes[j]] = j == 0 ? rest : FloorModulo(rest, extent);
+    if (j > 0) rest = FloorDivide(rest, extent);
   }
   return coords;
 }

@@ -22,11 +22,12 @@ namespace stampmill {
 struct ProductAxis {
   enum class Role { kBatch, kK, kN, kSingle };  // kSingle: an extent of 1 that is no axis
   Role role = Role::kSingle;
-  size_t index = 0;  // kBatch, kK: which axis of batch or k. Axes of n follow each other in order.
+  size_t index = 0;  // which axis of batch, k or n
 };
 
 struct Product {
-  // The contraction's extents; n may be made of several axes of b, flattened row-major.
+  // The contraction's extents; n may be made of several axes of b, flattened row-major in the
+  // order of their indices.
   Shape batch;
   Shape m;  // one or more
   DimExpr n;

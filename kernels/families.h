@@ -8,14 +8,23 @@
 namespace stampmill {
 
 std::span<const OpDefinition> ActivationOps();
+std::span<const OpDefinition> ArgReduceOps();
 std::span<const OpDefinition> BinaryOps();
 std::span<const OpDefinition> CastOps();
+std::span<const OpDefinition> ChannelNormalizationOps();
+std::span<const OpDefinition> ConvOps();
+std::span<const OpDefinition> ConvTransposeOps();
+std::span<const OpDefinition> EinsumOps();
 std::span<const OpDefinition> GatherOps();
 std::span<const OpDefinition> GenerateOps();
 std::span<const OpDefinition> MatMulOps();
 std::span<const OpDefinition> MoveOps();
 std::span<const OpDefinition> NormalizationOps();
+std::span<const OpDefinition> PoolOps();
+std::span<const OpDefinition> QuantizeOps();
 std::span<const OpDefinition> ReduceOps();
+std::span<const OpDefinition> ResizeOps();
+std::span<const OpDefinition> ScanOps();
 std::span<const OpDefinition> ScatterOps();
 std::span<const OpDefinition> SelectOps();
 std::span<const OpDefinition> ShapeOps();

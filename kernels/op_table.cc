@@ -19,21 +19,30 @@ const std::vector<const OpDefinition*>& List() {
   static const auto* const list = [] {
     auto* ops = new std::vector<const OpDefinition*>;
     const std::vector<std::span<const OpDefinition>> families = {
-        ActivationOps(),     //
-        BinaryOps(),         //
-        CastOps(),           //
-        GatherOps(),         //
-        GenerateOps(),       //
-        MatMulOps(),         //
-        MoveOps(),           //
-        NormalizationOps(),  //
-        ReduceOps(),         //
-        ScatterOps(),        //
-        SelectOps(),         //
-        ShapeOps(),          //
-        SliceOps(),          //
-        SoftmaxOps(),        //
-        UnaryOps(),          //
+        ActivationOps(),
+        ArgReduceOps(),
+        BinaryOps(),
+        CastOps(),
+        ChannelNormalizationOps(),
+        ConvOps(),
+        ConvTransposeOps(),
+        EinsumOps(),
+        GatherOps(),
+        GenerateOps(),
+        MatMulOps(),
+        MoveOps(),
+        NormalizationOps(),
+        PoolOps(),
+        QuantizeOps(),
+        ReduceOps(),
+        ResizeOps(),
+        ScanOps(),
+        ScatterOps(),
+        SelectOps(),
+        ShapeOps(),
+        SliceOps(),
+        SoftmaxOps(),
+        UnaryOps(),
     };
     for (const std::span<const OpDefinition> family : families) {
       for (const OpDefinition& op : family) ops->push_back(&op);

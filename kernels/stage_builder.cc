@@ -137,6 +137,37 @@ void EmitMap(LowerContext& context, StageOperands operands, const Expr& result, 
   EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[output]);
 }
 
+namespace {
+
+// Whether element b, (value, index), is to be taken in place of a.
+Expr Beats(const Expr& b, const Expr& b_index, const Expr& a, const Expr& a_index,
+           ArgChoice choice) {
+  Expr beats = choice.least ? Less(b, a) : Less(a, b);
+  Expr equal = Equal(a, b);
+  if (IsFloat(a.dtype())) {
+    const Expr a_nan = Expr::Unary(ExprOp::kIsNan, a), b_nan = Expr::Unary(ExprOp::kIsNan, b);
+    beats = Or(beats, And(b_nan, Not(a_nan)));
+    equal = Or(equal, And(a_nan, b_nan));
+  }
+  beats = Or(beats, And(equal, choice.last ? Less(a_index, b_index) : Less(b_index, a_index)));
+  // An index of -1 is nothing yet: it never beats and is always beaten.
+  return And(LessEqual(Int(0), b_index), Or(Less(a_index, Int(0)), beats));
+}
+
+}  // namespace
+
+Reduction ArgReduction(const Expr& value, const Expr& index, const Expr& within, ArgChoice choice) {
+  const DType dtype = value.dtype();
+  const Expr a = Expr::Accumulator(dtype, 0), a_index = Expr::Accumulator(DType::kI64, 1);
+  const Expr b = Expr::Accumulator(dtype, 2), b_index = Expr::Accumulator(DType::kI64, 3);
+  const Expr take = And(Beats(value, index, a, a_index, choice), within);
+  const Expr merge = Beats(b, b_index, a, a_index, choice);
+  return {.init = {choice.least ? HighestValue(dtype) : LowestValue(dtype), Int(-1)},
+          .update = {Expr::Select(take, value, a), Expr::Select(take, index, a_index)},
+          .merge = {Expr::Select(merge, b, a), Expr::Select(merge, b_index, a_index)},
+          .result = a_index};
+}
+
 void EmitNest(LowerContext& context, StageOperands operands, Nest nest, ValueId output) {
   nest.operands = operands.TakeOperands();
   context.EmitNest(std::move(nest), operands.TakeValues(), output);
@@ -167,25 +198,24 @@ absl::StatusOr<std::vector<size_t>> NormalizeAxes(const Node& node, std::span<co
   return normal;
 }
 
+absl::StatusOr<std::vector<DimExpr>> KnownDims(const Node& node, const Value& value) {
+  if (value.symbolic.has_value()) return *value.symbolic;
+  if (!value.constant.has_value()) {
+    return absl::InternalError(
+        absl::StrCat(node.Describe(), ": contents of '", value.name, "' are not known"));
+  }
+  std::vector<DimExpr> dims;
+  for (int64_t i = 0; i < value.constant->element_count(); ++i) {
+    dims.push_back(value.constant->ValueAsInt64(i));
+  }
+  return dims;
+}
+
 absl::StatusOr<std::vector<int64_t>> FixedInts(const Node& node, const Value& value) {
-  std::vector<int64_t> ints;
-  if (value.constant.has_value()) {
-    for (int64_t i = 0; i < value.constant->element_count(); ++i) {
-      ints.push_back(value.constant->ValueAsInt64(i));
-    }
-    return ints;
-  }
-  if (!value.symbolic.has_value()) {
-    return absl::InternalError(absl::StrCat(node.Describe(), ": '", value.name, "' is not fixed"));
-  }
-  for (const DimExpr& element : *value.symbolic) {
-    if (!element.is_constant()) {
-      return absl::InternalError(
-          absl::StrCat(node.Describe(), ": '", value.name, "' is not fixed"));
-    }
-    ints.push_back(*element.constant());
-  }
-  return ints;
+  ASSIGN_OR_RETURN(const std::vector<DimExpr> dims, KnownDims(node, value));
+  if (IsConstant(dims)) return ConstantShape(dims);
+  return absl::InternalError(
+      absl::StrCat(node.Describe(), ": contents of '", value.name, "' are not fixed"));
 }
 
 Shape SelectDims(const Shape& shape, std::span<const size_t> axes) {

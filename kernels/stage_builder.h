@@ -83,6 +83,15 @@ Reduction SumReduction(const Expr& value, const Expr& result);
 // coordinate of output `output`.
 void EmitMap(LowerContext& context, StageOperands operands, const Expr& result, size_t output = 0);
 
+// The index of the greatest (or least) value: the first among equals, or the last; NaN beats all
+// numbers. `within`: a condition for an element to count at all, or invalid. -1 when none counts.
+// Accumulators: the value, the index (i64); equal values at one index do not occur.
+struct ArgChoice {
+  bool least = false;
+  bool last = false;
+};
+Reduction ArgReduction(const Expr& value, const Expr& index, const Expr& within, ArgChoice choice);
+
 // Hands a finished nest over with its operands.
 void EmitNest(LowerContext& context, StageOperands operands, Nest nest, ValueId output);
 
@@ -94,6 +103,9 @@ absl::StatusOr<std::vector<size_t>> NormalizeAxes(const Node& node, std::span<co
                                                   size_t rank);
 // Contents of an integer value that inference found to be fixed. INTERNAL when they are not.
 absl::StatusOr<std::vector<int64_t>> FixedInts(const Node& node, const Value& value);
+
+// The same for contents that are dims of the request.
+absl::StatusOr<std::vector<DimExpr>> KnownDims(const Node& node, const Value& value);
 
 // The dims of `shape` at `axes`, in that order.
 Shape SelectDims(const Shape& shape, std::span<const size_t> axes);
