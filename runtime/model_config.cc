@@ -221,9 +221,10 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(absl::string_view json,
   auto status = google::protobuf::util::JsonStringToMessage(text, &fields);
   if (status.ok()) status = google::protobuf::util::JsonStringToMessage(text, &config.proto_);
   if (!status.ok()) {
-    const auto message = status.message();
+    // The first line says what; those after it draw where.
+    const std::string message = status.message().as_string();
     return absl::InvalidArgumentError(
-        absl::StrCat(source, ": ", absl::string_view(message.data(), message.size())));
+        absl::StrCat(source, ": ", message.substr(0, message.find('\n'))));
   }
   config.max_batch_size_given_ =
       fields.fields().contains("max_batch_size") || fields.fields().contains("maxBatchSize");

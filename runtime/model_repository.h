@@ -7,8 +7,10 @@
 // behind `CompileFunction`, so that the repository knows neither cache nor compiler.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -109,18 +111,58 @@ class ModelRepository {
   void Poll();
 
  private:
+  struct Version;
   struct Entry;  // one name
   struct Job;
+  struct LoadPlan;
 
   explicit ModelRepository(ModelRepositoryOptions options);
 
+  // Jobs. A worker runs one at a time for a name; `Enqueue` calls `done` itself when it refuses.
+  void Enqueue(bool load, ModelLoadRequest request, Done done);
+  absl::Status RunAndWait(std::vector<ModelLoadRequest> loads, std::vector<std::string> unloads);
+  void Work();
+  Job* NextJob() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status RunJob(Job& job);
+  absl::Status RunLoad(Entry& entry, const ModelLoadRequest& request);
+  absl::Status RunUnload(Entry& entry);
+
+  // Parts of a load.
+  absl::StatusOr<LoadPlan> PlanLoad(const Entry& entry, const ModelLoadRequest& request) const;
+  absl::StatusOr<LoadPlan> PlanFileLoad(const Entry& entry, const ModelLoadRequest& request) const;
+  absl::StatusOr<std::string> FindFolder(const std::string& name) const;
+  absl::StatusOr<std::unique_ptr<ServedModel>> LoadVersion(const LoadPlan& plan, int64_t version);
+  void Publish(Entry& entry, int64_t version, const std::string& fingerprint,
+               absl::StatusOr<std::unique_ptr<ServedModel>> loaded);
+  bool IsCurrent(const Entry& entry, int64_t version, const std::string& fingerprint) const;
+  void DropOtherVersions(Entry& entry, const LoadPlan& plan);
+
+  // Models that no longer serve wait here for their last request.
+  void Retire(std::unique_ptr<ServedModel> model) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Reap();
+  void WaitUntilUnpinned(const ServedModel& model) const;
+
+  void PollLoop();
+  std::vector<std::string> FolderNames() const;
+  absl::Status NotReady(absl::string_view name, int64_t version, const Entry* entry) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  ServedModel* FindReady(const Entry& entry, int64_t version) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Entry& EntryOf(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   const ModelRepositoryOptions options_;
+  std::map<std::string, std::string> files_;  // name -> path of models given as files
+  std::atomic<uint64_t> loads_{0};
   mutable absl::Mutex mutex_;
-  std::map<std::string, std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Job>> jobs_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::thread> threads_;
+  absl::CondVar changed_;  // jobs, busy names, retiring models, stopping
+  std::map<std::string, std::unique_ptr<Entry>, std::less<>> entries_ ABSL_GUARDED_BY(mutex_);
+  std::list<Job> jobs_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<ServedModel>> retiring_ ABSL_GUARDED_BY(mutex_);
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool workers_gone_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> workers_;
+  std::thread reaper_, poller_;
 };
 
 }  // namespace stampmill
