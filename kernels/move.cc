@@ -338,8 +338,12 @@ absl::Status LowerTile(LowerContext& context) {
     }
     nest.kept.push_back(from[d]);
     coordinates.push_back(coordinate);
+    if (once) {
+      nest.output_coordinates.push_back(coordinate);
+      continue;
+    }
     const Expr repeat = Expr::Coord(static_cast<int32_t>(nest.kept.size()) - 2);
-    nest.output_coordinates.push_back(once ? coordinate : repeat * Extent(from[d]) + coordinate);
+    nest.output_coordinates.push_back(repeat * Extent(from[d]) + coordinate);
   }
   nest.result = operands.Load(input, std::move(coordinates));
   nest.output = {.dtype = context.output(0).dtype, .shape = to};

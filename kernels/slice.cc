@@ -52,14 +52,17 @@ DimExpr ClampedBound(const DimExpr& bound, const DimExpr& extent, bool backwards
 
 absl::StatusOr<Cut> CutAxis(InferContext* context, const DimExpr& extent, const DimExpr& start,
                             const DimExpr& end, int64_t step) {
-  // What has the value of the largest i32 stands for the end of any axis that can be.
-  if (context != nullptr && !extent.is_constant()) {
-    for (const DimExpr& bound : {start, end}) {
-      if (!bound.is_constant() || *bound.constant() < kToTheEnd) continue;
-      if (*bound.constant() > kExtentMax) continue;
-      RETURN_IF_ERROR(context->Check(IsLess(extent, kToTheEnd),
-                                     absl::StrCat("axis of ", extent.ToString(), " is too long")));
-    }
+  // What has the value of the largest i32 or more stands for the end of any axis that can be, or
+  // for a step past it.
+  const auto is_far = [](int64_t value) {
+    return (value >= kToTheEnd || value <= -kToTheEnd) && value < kExtentMax && value > -kExtentMax;
+  };
+  if (step >= kToTheEnd || step <= -kToTheEnd) step = step > 0 ? kToTheEnd : -kToTheEnd;
+  const bool assumes_short = is_far(step) || (start.is_constant() && is_far(*start.constant())) ||
+                             (end.is_constant() && is_far(*end.constant()));
+  if (context != nullptr && assumes_short) {
+    RETURN_IF_ERROR(context->Check(IsLess(extent, kToTheEnd),
+                                   absl::StrCat("axis of ", extent.ToString(), " is too long")));
   }
   Cut cut{.begin = ClampedBound(start, extent, step < 0), .step = step};
   const DimExpr stop = ClampedBound(end, extent, step < 0);
@@ -112,8 +115,6 @@ absl::StatusOr<std::vector<Cut>> Cuts(const Node& node, InferContext* context, c
       *value = *(**list)[i].constant();
     }
     ASSIGN_OR_RETURN(const size_t place, NormalizeAxis(node, axis, shape.size()));
-    // A longer step, too, takes one element at most.
-    step = std::clamp(step, -kExtentMax, kExtentMax);
     if (step == 0 || seen[place]) {
       return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": steps: got ", step,
                                                      " for axis ", axis, ", which is named ",
