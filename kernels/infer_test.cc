@@ -1,0 +1,234 @@
+// Shape inference over graphs: contents of integers followed to dims of the request, folding,
+// checks on requests, and errors that name what is wrong; and the interpreter's own errors.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/op.h"
+#include "kernels/testing/op_test.h"
+
+namespace stampmill {
+namespace {
+
+using ::testing::HasSubstr;
+
+const DimExpr kN = DimExpr::Symbol("N");
+const DimExpr kS = DimExpr::Symbol("S");
+
+std::string Message(const absl::Status& status) { return std::string(status.message()); }
+
+// Builds graphs of the tests. One-output operators of ai.onnx.
+class InferTest : public testing::Test {
+ protected:
+  ValueId Op(const char* type, std::vector<ValueId> inputs,
+             absl::flat_hash_map<std::string, Attribute> attributes = {}) {
+    return graph_.Op(type, "", std::move(inputs), std::move(attributes));
+  }
+  ValueId Const(const std::vector<int64_t>& values) {
+    return graph_.AddConstant("c", Ints(values));
+  }
+  ValueId ConstScalar(int64_t value) {
+    return graph_.AddConstant("c", Tensor::FromInt64({}, std::vector<int64_t>{value}));
+  }
+  // shape(x)[axis] as a tensor of one element.
+  ValueId DimOf(ValueId x, int64_t axis) {
+    return Op("Unsqueeze", {Op("Gather", {Op("Shape", {x}), ConstScalar(axis)}), Const({0})});
+  }
+  absl::Status Infer(ValueId output, bool fold = true) {
+    graph_.SetOutputs({output});
+    InferOptions options;
+    options.fold_constants = fold;
+    return InferShapes(graph_, options);
+  }
+  std::string ShapeOf(ValueId id) { return ToString(*graph_.value(id).shape); }
+
+  Graph graph_;
+};
+
+TEST_F(InferTest, ReshapeToAComputedShapeGivesDimsOfTheRequest) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, kS, 384});
+  const ValueId shape =
+      Op("Concat", {DimOf(x, 0), DimOf(x, 1), Const({12}), Const({-1})}, {{"axis", int64_t{0}}});
+  const ValueId heads = Op("Reshape", {x, shape});
+  const ValueId back = Op("Reshape", {Op("Transpose", {heads}), Const({-1})});
+  ASSERT_TRUE(Infer(back).ok());
+  EXPECT_EQ(ShapeOf(heads), "[N, S, 12, 32]");
+  EXPECT_EQ(graph_.value(back).shape->at(0), kN * kS * 384);
+  EXPECT_TRUE(graph_.checks().empty());
+}
+
+TEST_F(InferTest, ExpandWithMinusOneMeaningKeepIsDecidedWhenCompiling) {
+  // What PyTorch writes for x.expand(-1, S): where(wanted == -1, ones, wanted).
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 1});
+  const ValueId ids = graph_.AddInput("ids", DType::kI64, {kN, kS});
+  const ValueId wanted = Op("Concat", {Const({-1}), DimOf(ids, 1)}, {{"axis", int64_t{0}}});
+  const ValueId ones =
+      Op("ConstantOfShape", {Op("Shape", {wanted})}, {{"value", Attribute(Ints({1}))}});
+  const ValueId is_keep = Op("Equal", {wanted, Op("Mul", {ones, Const({-1})})});
+  const ValueId y = Op("Expand", {x, Op("Where", {is_keep, ones, wanted})});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(ShapeOf(y), "[N, S]");
+}
+
+TEST_F(InferTest, ArithmeticOnDimsIsFollowed) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, kS});
+  const ValueId n = DimOf(x, 0);
+  const ValueId s = DimOf(x, 1);
+  const ValueId half = Op("Div", {Op("Add", {s, Const({1})}), Const({2})});
+  const ValueId most = Op("Max", {Op("Sub", {s, Const({3})}), Const({0})});
+  const ValueId dims =
+      Op("Concat", {n, half, Op("Mod", {s, Const({4})}), most}, {{"axis", int64_t{0}}});
+  const ValueId y =
+      Op("ConstantOfShape",
+         {Op("Cast", {Op("Cast", {dims}, {{"to", int64_t{6}}})}, {{"to", int64_t{7}}})});
+  ASSERT_TRUE(Infer(y).ok());
+  const Shape& shape = *graph_.value(y).shape;
+  EXPECT_EQ(shape[0], kN);
+  EXPECT_EQ(shape[1], FloorDiv(kS + 1, 2));
+  EXPECT_EQ(shape[2], Mod(kS, 4));
+  EXPECT_EQ(shape[3], Max(kS - 3, 0));
+}
+
+TEST_F(InferTest, PositionTableSlicedToTheSequenceBroadcastsAsTheSequence) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, kS, 8});
+  const ValueId table = graph_.AddConstant("table", Random(DType::kF32, {1, 512, 8}, 1));
+  const ValueId rows = Op("Slice", {table, Const({0}), DimOf(x, 1), Const({1})});
+  const ValueId y = Op("Add", {x, rows});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(ShapeOf(y), "[N, S, 8]");
+  ASSERT_EQ(graph_.checks().size(), 1u);  // S <= 512
+}
+
+TEST_F(InferTest, RangeOverADimHasThatManyElements) {
+  const ValueId x = graph_.AddInput("x", DType::kI64, {kN, kS});
+  const ValueId s = Op("Squeeze", {DimOf(x, 1), Const({0})});
+  const ValueId y = Op("Range", {ConstScalar(0), s, ConstScalar(1)});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(ShapeOf(y), "[S]");
+}
+
+TEST_F(InferTest, SizeAndPartsOfShapes) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 3, kS});
+  const ValueId part = Op("Shape", {x}, {{"start", int64_t{-2}}});
+  const ValueId all =
+      Op("Concat", {Op("Reshape", {Op("Size", {x}), Const({1})}), part}, {{"axis", int64_t{0}}});
+  const ValueId y = Op("Expand", {graph_.AddConstant("one", Values(DType::kF32, {}, {1})), all});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(graph_.value(y).shape->at(0), kN * kS * 3);
+  EXPECT_EQ(graph_.value(y).shape->at(1), DimExpr(3));
+}
+
+TEST_F(InferTest, FoldsConstantsAndDropsWhatTheyWereMadeOf) {
+  const ValueId weights = graph_.AddConstant("w", Random(DType::kI8, {4, 3}, 1));
+  const ValueId wide = Op("Cast", {weights}, {{"to", int64_t{1}}});
+  const ValueId scaled =
+      Op("Mul", {wide, graph_.AddConstant("scale", Values(DType::kF32, {3}, {1, 2, 3}))});
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 3});
+  const ValueId y = Op("Sub", {x, Op("Slice", {scaled, Const({0}), Const({1}), Const({0})})});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(graph_.Order().size(), 1u);
+  EXPECT_FALSE(graph_.value(weights).constant.has_value());
+  EXPECT_FALSE(graph_.value(scaled).constant.has_value());
+  const auto result =
+      Interpret(graph_, std::vector<Tensor>{Values(DType::kF32, {1, 3}, {0, 0, 0})});
+  ASSERT_TRUE(result.ok()) << result.status();
+}
+
+TEST_F(InferTest, AFixedShapeFoldsToAConstant) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {2, 3});
+  const ValueId y = Op("Mul", {Op("Shape", {x}), Const({10})});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_TRUE(graph_.Order().empty());
+  ASSERT_TRUE(graph_.value(y).constant.has_value());
+  EXPECT_EQ(Difference(*graph_.value(y).constant, Ints({20, 30}), {}), "");
+}
+
+TEST_F(InferTest, DoesNotFoldPastTheLimit) {
+  const ValueId y = Op("ConstantOfShape", {Const({1 << 20, 1 << 20})});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(graph_.Order().size(), 1u);
+}
+
+TEST_F(InferTest, ReshapeThatFitsOnlySomeRequestsLeavesACheck) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, kS});
+  const ValueId y = Op("Reshape", {x, Const({-1, 6})});
+  ASSERT_TRUE(Infer(y).ok());
+  ASSERT_EQ(graph_.checks().size(), 1u);
+  const auto holds = [&](int64_t n, int64_t s) {
+    return *graph_.checks()[0].nonzero.Evaluate(
+               [&](absl::string_view name) -> std::optional<int64_t> {
+                 return name == "N" ? n : s;
+               }) != 0;
+  };
+  EXPECT_TRUE(holds(2, 3));
+  EXPECT_FALSE(holds(5, 5));
+}
+
+TEST_F(InferTest, ReshapeThatNeverFitsIsRefused) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {4});
+  const absl::Status status = Infer(Op("Reshape", {x, Const({3})}));
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+}
+
+TEST_F(InferTest, ContentsThatOnlyTheRequestKnowsAreUnimplementedAndNamed) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN});
+  const ValueId shape = graph_.AddInput("wanted", DType::kI64, {2});
+  const absl::Status status = Infer(Op("Reshape", {x, shape}));
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_THAT(Message(status), HasSubstr("Reshape"));
+  EXPECT_THAT(Message(status), HasSubstr("input 1 ('wanted')"));
+}
+
+TEST_F(InferTest, AnUnknownOperatorIsNamedWithDomainAndOpset) {
+  Node node;
+  node.op_type = "Frobnicate";
+  node.domain = "com.example";
+  node.name = "n7";
+  node.opset = 3;
+  graph_.AddNode(std::move(node), 1);
+  const absl::Status status = InferShapes(graph_, InferOptions());
+  EXPECT_TRUE(absl::IsUnimplemented(status));
+  for (const char* part : {"Frobnicate", "com.example", "n7", "3"}) {
+    EXPECT_THAT(Message(status), HasSubstr(part));
+  }
+}
+
+TEST_F(InferTest, WrongNumbersOfInputsAreRefused) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN});
+  EXPECT_TRUE(absl::IsInvalidArgument(Infer(Op("Add", {x}))));
+  EXPECT_TRUE(absl::IsInvalidArgument(Infer(Op("Relu", {x, x}))));
+}
+
+TEST_F(InferTest, HugeShapesAreErrorsNotCrashes) {
+  const int64_t huge = int64_t{1} << 62;
+  const ValueId y = Op("ConstantOfShape", {Const({huge, huge, huge})});
+  (void)Infer(y);
+  const auto result = Interpret(graph_, {});
+  EXPECT_FALSE(result.ok());
+}
+
+TEST(Interpret, RefusesOtherInputsThanTheModelDeclares) {
+  Graph graph;
+  const ValueId x = graph.AddInput("x", DType::kF32, {DimExpr::Symbol("N"), 3});
+  graph.SetOutputs({graph.Op("Relu", "", {x})});
+  EXPECT_TRUE(absl::IsInvalidArgument(Interpret(graph, {}).status()));
+  const auto run = [&](Tensor tensor) { return Interpret(graph, std::vector<Tensor>{tensor}); };
+  EXPECT_TRUE(run(Random(DType::kF32, {2, 3}, 1)).ok());
+  EXPECT_THAT(Message(run(Random(DType::kF64, {2, 3}, 1)).status()), HasSubstr("input 'x'"));
+  EXPECT_THAT(Message(run(Random(DType::kF32, {2, 4}, 1)).status()), HasSubstr("[2, 4]"));
+}
+
+TEST(OpTable, NamesEachOperatorOnce) {
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const OpDefinition* op : AllOps()) {
+    names.emplace_back(std::string(op->domain), std::string(op->name));
+    EXPECT_NE(op->infer, nullptr) << op->name;
+    EXPECT_NE(op->reference, nullptr) << op->name;
+    EXPECT_EQ(FindOp(op->domain, op->name), op);
+  }
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
+  EXPECT_EQ(FindOp("", "NoSuchOperator"), nullptr);
+  EXPECT_NE(FindOp("ai.onnx", "Add"), nullptr);
+}
+
+}  // namespace
+}  // namespace stampmill
