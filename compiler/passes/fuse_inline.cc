@@ -1,0 +1,190 @@
+// Fusion: maps disappear into the loads of their readers.
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "compiler/passes/coordinates.h"
+#include "compiler/passes/fusion.h"
+
+namespace stampmill {
+namespace {
+
+// Arithmetic that may be done again in a second reader rather than stored and read back.
+constexpr int64_t kCostToRepeat = 4;
+// Arithmetic that may move into the packing of a contraction, where it runs once per element but
+// with shorter vectors.
+constexpr int64_t kCostToPack = 6;
+
+// A map that writes its whole output in order: what can be inlined.
+bool IsInlinable(const Stage& producer) {
+  if (!IsMap(producer)) return false;
+  const Nest& nest = std::get<Nest>(producer.body);
+  return nest.output_coordinates.empty() && nest.output.shape == nest.kept;
+}
+
+bool CanInlineInto(Fusion& fusion, const Stage& producer, const Stage& reader) {
+  const ValueId root = fusion.stages().Root(producer.outputs[0]);
+  if (fusion.ReadsOpaquely(reader, root)) return false;
+  if (reader.operands.size() + producer.operands.size() > kOperandsMax) return false;
+  const Nest& nest = std::get<Nest>(producer.body);
+  for (size_t i = 0; i < reader.operands.size(); ++i) {
+    if (fusion.stages().Root(reader.operands[i]) != root) continue;
+    const Shape& seen = OperandsOf(reader.body)[i].shape;
+    if (!MapCoordinates(IdentityCoordinates(seen.size()), seen, nest.kept).has_value()) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The producer's value at the coordinates of `load`, in terms of `reader`.
+Expr InlinedValue(const Stage& producer, Stage& reader, const Expr& load) {
+  const Nest& nest = std::get<Nest>(producer.body);
+  const Shape seen = OperandsOf(reader.body)[static_cast<size_t>(load.index())].shape;
+  const std::vector<Expr> at = *MapCoordinates(LoadCoordinates(load), seen, nest.kept);
+  const Expr value = ImportOperands(SubstituteCoordinates(nest.result, at), producer, reader);
+  if (load.op() == ExprOp::kLoad) return value;
+  const Expr condition = load.operands()[0];
+  // Outside the condition the coordinates may be out of range: guard what the producer reads.
+  const Expr guarded = value.Rewrite([&](const Expr& e) {
+    if (!IsLoad(e)) return e;
+    const std::span<const Expr> c = LoadCoordinates(e);
+    std::vector<Expr> coordinates(c.begin(), c.end());
+    if (e.op() == ExprOp::kLoad) {
+      return Expr::GuardedLoad(e.dtype(), e.index(), std::move(coordinates), condition,
+                               Expr::Constant(e.dtype(), 0));
+    }
+    return Expr::GuardedLoad(e.dtype(), e.index(), std::move(coordinates),
+                             Expr::Binary(ExprOp::kBitAnd, condition, e.operands()[0]),
+                             e.operands()[1]);
+  });
+  if (guarded.op() == ExprOp::kGuardedLoad && value.op() == ExprOp::kLoad) {
+    // A plain copy: one guarded load with the reader's own alternative.
+    const std::span<const Expr> c = LoadCoordinates(guarded);
+    return Expr::GuardedLoad(guarded.dtype(), guarded.index(),
+                             std::vector<Expr>(c.begin(), c.end()), condition, load.operands()[1]);
+  }
+  return Expr::Select(condition, guarded, load.operands()[1]);
+}
+
+void InlineInto(Fusion& fusion, int32_t p, int32_t r) {
+  const Stage producer = fusion.stage(p);
+  Stage& reader = fusion.stage(r);
+  const ValueId root = fusion.stages().Root(producer.outputs[0]);
+  ForEachExpr(reader.body, [&](Expr& expr) {
+    expr = expr.Rewrite([&](const Expr& e) {
+      if (!IsLoad(e) ||
+          fusion.stages().Root(reader.operands[static_cast<size_t>(e.index())]) != root) {
+        return e;
+      }
+      return InlinedValue(producer, reader, e);
+    });
+  });
+  reader.label = JoinLabels(producer.label, reader.label);
+  CompactOperands(reader);
+}
+
+bool InlineIntoAll(Fusion& fusion, int32_t p, const std::vector<int32_t>& readers) {
+  for (int32_t r : readers) InlineInto(fusion, p, r);
+  fusion.stage(p).removed = true;
+  return true;
+}
+
+// The map's innermost axis is the innermost axis of what it loads: rows stay contiguous.
+bool KeepsRows(const Nest& nest) {
+  if (nest.kept.empty()) return true;
+  const auto innermost = static_cast<int32_t>(nest.kept.size()) - 1;
+  bool keeps = true;
+  nest.result.Visit([&](const Expr& e) {
+    if (!IsLoad(e)) return;
+    const std::span<const Expr> at = LoadCoordinates(e);
+    for (size_t i = 0; i < at.size(); ++i) {
+      bool uses = false;
+      at[i].Visit(
+          [&](const Expr& c) { uses |= c.op() == ExprOp::kCoord && c.index() == innermost; });
+      if (uses && i + 1 != at.size()) keeps = false;
+    }
+  });
+  return keeps;
+}
+
+bool IsCheapToRepeat(const Nest& nest) {
+  if (ArithmeticCost(nest.result) > kCostToRepeat) return false;
+  const DimExpr elements = ElementCount(nest.kept);
+  int full_size = 0;
+  for (const Operand& operand : nest.operands) {
+    full_size += ElementCount(operand.shape) == elements ? 1 : 0;
+  }
+  return full_size <= 1;
+}
+
+// A handful of scalars: recomputing them is cheaper than a launch.
+bool IsTiny(const Nest& nest) {
+  const std::optional<int64_t> elements = ElementCount(nest.kept).constant();
+  return elements.has_value() && *elements <= 1 && ArithmeticCost(nest.result) <= kCostToRepeat;
+}
+
+}  // namespace
+
+// Pure data movement goes into all its readers.
+bool InlineMovement(Fusion& fusion, int32_t s) {
+  Stage& producer = fusion.stage(s);
+  if (!IsInlinable(producer)) return false;
+  const Nest& nest = std::get<Nest>(producer.body);
+  const bool movement = ArithmeticCost(nest.result) == 0;
+  if (!movement) return false;
+  const std::vector<int32_t> readers = fusion.FusibleReaders(s);
+  if (readers.empty()) return false;
+  const ValueId root = fusion.stages().Root(producer.outputs[0]);
+  const DimExpr elements = ElementCount(nest.kept);
+  const bool keeps_rows = KeepsRows(nest);
+  for (int32_t r : readers) {
+    if (!CanInlineInto(fusion, producer, fusion.stage(r))) return false;
+    if (!keeps_rows && !fusion.ReadsEachOnce(fusion.stage(r), root, elements)) return false;
+  }
+  return InlineIntoAll(fusion, s, readers);
+}
+
+// A map goes into the maps that read each of its elements once: one reader, or several when it is
+// cheap and reads one full-size operand.
+bool JoinMaps(Fusion& fusion, int32_t s) {
+  Stage& producer = fusion.stage(s);
+  if (!IsInlinable(producer)) return false;
+  const std::vector<int32_t> readers = fusion.FusibleReaders(s);
+  if (readers.empty()) return false;
+  const Nest& nest = std::get<Nest>(producer.body);
+  const DimExpr elements = ElementCount(nest.kept);
+  const ValueId root = fusion.stages().Root(producer.outputs[0]);
+  if (readers.size() > 1 && !IsCheapToRepeat(nest)) return false;
+  for (int32_t r : readers) {
+    if (readers.size() == 1 && !IsMap(fusion.stage(r))) return false;
+    if (!CanInlineInto(fusion, producer, fusion.stage(r))) return false;
+    if (!fusion.ReadsEachOnce(fusion.stage(r), root, elements) && !IsTiny(nest)) return false;
+    if (std::holds_alternative<Contraction>(fusion.stage(r).body)) return false;
+  }
+  return InlineIntoAll(fusion, s, readers);
+}
+
+// What is left: a map into the one reduction or contraction that reads it, once per element.
+bool InlineIntoLoops(Fusion& fusion, int32_t s) {
+  Stage& producer = fusion.stage(s);
+  if (!IsInlinable(producer)) return false;
+  const std::vector<int32_t> readers = fusion.FusibleReaders(s);
+  if (readers.size() != 1) return false;
+  const Nest& nest = std::get<Nest>(producer.body);
+  Stage& reader = fusion.stage(readers[0]);
+  if (!CanInlineInto(fusion, producer, reader)) return false;
+  const ValueId root = fusion.stages().Root(producer.outputs[0]);
+  const int64_t cost = ArithmeticCost(nest.result);
+  const bool once = fusion.ReadsEachOnce(reader, root, ElementCount(nest.kept));
+  const auto* contraction = std::get_if<Contraction>(&reader.body);
+  if (contraction != nullptr && fusion.Reads(contraction->a, reader, root)) {
+    if (!once || cost > kCostToPack || !KeepsRows(nest)) return false;
+  } else if (!once && cost > kCostToRepeat) {
+    return false;
+  }
+  return InlineIntoAll(fusion, s, readers);
+}
+
+}  // namespace stampmill
