@@ -1,0 +1,129 @@
+#include "compiler/codegen/access.h"
+
+#include <algorithm>
+
+#include "absl/container/flat_hash_set.h"
+
+namespace stampmill {
+namespace {
+
+bool DependsOn(const Expr& e, int32_t axis) {
+  bool found = false;
+  e.Visit([&](const Expr& node) {
+    if (node.op() == ExprOp::kCoord && node.index() == axis) found = true;
+  });
+  return found;
+}
+
+int64_t NodeCost(const Expr& e) {
+  switch (e.op()) {
+    case ExprOp::kConstant:
+    case ExprOp::kCoord:
+    case ExprOp::kDim:
+    case ExprOp::kReduced:
+    case ExprOp::kAccumulator:
+      return 0;
+    case ExprOp::kGuardedLoad:
+      return 3;
+    case ExprOp::kDiv:
+    case ExprOp::kFloorDiv:
+    case ExprOp::kFloorMod:
+    case ExprOp::kRemainder:
+    case ExprOp::kSqrt:
+      return IsFloat(e.dtype()) ? 6 : 12;
+    case ExprOp::kExp:
+    case ExprOp::kLog:
+    case ExprOp::kTanh:
+    case ExprOp::kErf:
+    case ExprOp::kAtan:
+      return 20;
+    case ExprOp::kPow:
+    case ExprOp::kSin:
+    case ExprOp::kCos:
+    case ExprOp::kTan:
+    case ExprOp::kAsin:
+    case ExprOp::kAcos:
+    case ExprOp::kAtan2:
+    case ExprOp::kSinh:
+    case ExprOp::kCosh:
+    case ExprOp::kAsinh:
+    case ExprOp::kAcosh:
+    case ExprOp::kAtanh:
+      return 40;
+    default:
+      return 1;
+  }
+}
+
+}  // namespace
+
+std::optional<int64_t> CoordinateFactor(const Expr& e, int32_t axis) {
+  switch (e.op()) {
+    case ExprOp::kCoord:
+      return e.index() == axis ? 1 : 0;
+    case ExprOp::kAdd:
+    case ExprOp::kSub: {
+      std::optional<int64_t> a = CoordinateFactor(e.operands()[0], axis);
+      std::optional<int64_t> b = CoordinateFactor(e.operands()[1], axis);
+      if (!a || !b) return std::nullopt;
+      return e.op() == ExprOp::kAdd ? *a + *b : *a - *b;
+    }
+    case ExprOp::kMul:
+      for (int side = 0; side < 2; ++side) {
+        const Expr& constant = e.operands()[static_cast<size_t>(side)];
+        if (!constant.IsConstant()) continue;
+        std::optional<int64_t> factor =
+            CoordinateFactor(e.operands()[static_cast<size_t>(1 - side)], axis);
+        if (!factor) return std::nullopt;
+        return *factor * constant.constant_int();
+      }
+      break;
+    default:
+      break;
+  }
+  if (DependsOn(e, axis)) return std::nullopt;
+  return 0;
+}
+
+AxisWalk WalkOf(std::span<const Expr> coordinates, int32_t axis) {
+  bool stays = true;
+  bool unit = true;
+  for (size_t n = 0; n < coordinates.size(); ++n) {
+    std::optional<int64_t> factor = CoordinateFactor(coordinates[n], axis);
+    if (factor != 0) stays = false;
+    if (factor != (n + 1 == coordinates.size() ? 1 : 0)) unit = false;
+  }
+  if (stays) return AxisWalk::kStays;
+  return unit ? AxisWalk::kUnit : AxisWalk::kStrided;
+}
+
+bool IsLoad(const Expr& e) { return e.op() == ExprOp::kLoad || e.op() == ExprOp::kGuardedLoad; }
+
+std::span<const Expr> LoadCoordinates(const Expr& load) {
+  return load.op() == ExprOp::kGuardedLoad ? load.operands().subspan(2) : load.operands();
+}
+
+std::vector<Expr> Expressions(const Nest& nest) {
+  std::vector<Expr> all;
+  for (const Reduction& reduction : nest.reductions) {
+    all.insert(all.end(), reduction.init.begin(), reduction.init.end());
+    all.insert(all.end(), reduction.update.begin(), reduction.update.end());
+    all.push_back(reduction.result);
+  }
+  all.push_back(nest.result);
+  all.insert(all.end(), nest.output_coordinates.begin(), nest.output_coordinates.end());
+  return all;
+}
+
+int64_t CostOf(std::span<const Expr> expressions) {
+  absl::flat_hash_set<const void*> seen;
+  int64_t cost = 0;
+  for (const Expr& e : expressions) {
+    e.Visit([&](const Expr& node) {
+      if (seen.insert(node.id()).second) cost += NodeCost(node);
+    });
+  }
+  return std::max<int64_t>(cost, 1);
+}
+
+}  // namespace stampmill

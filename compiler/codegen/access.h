@@ -1,0 +1,38 @@
+// How the loads of an expression walk along one loop axis: what decides which axis is vectorised
+// and whether rows can be read in place.
+#ifndef STAMPMILL_COMPILER_CODEGEN_ACCESS_H_
+#define STAMPMILL_COMPILER_CODEGEN_ACCESS_H_
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "graph/expr.h"
+#include "graph/nest.h"
+
+namespace stampmill {
+
+// The constant c for which e = c * Coord(axis) + (what does not depend on it); nullopt if none.
+std::optional<int64_t> CoordinateFactor(const Expr& e, int32_t axis);
+
+enum class AxisWalk : uint8_t {
+  kStays,    // the same element for every value of the coordinate
+  kUnit,     // neighbours in memory
+  kStrided,  // constant or data-dependent distance
+};
+AxisWalk WalkOf(std::span<const Expr> coordinates, int32_t axis);
+
+// Coordinates of a kLoad or kGuardedLoad.
+std::span<const Expr> LoadCoordinates(const Expr& load);
+bool IsLoad(const Expr& e);
+
+// Every expression of a nest, in a fixed order.
+std::vector<Expr> Expressions(const Nest& nest);
+
+// Rough cost of evaluating `e` for one element, in simple operations; shared nodes count once.
+int64_t CostOf(std::span<const Expr> expressions);
+
+}  // namespace stampmill
+
+#endif  // STAMPMILL_COMPILER_CODEGEN_ACCESS_H_

@@ -1,0 +1,327 @@
+#include "compiler/codegen/launch_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compiler/codegen/access.h"
+
+namespace stampmill {
+namespace {
+
+// Simple operations in one task: 50 to 200 us of one core.
+constexpr int64_t kTaskWork = int64_t{1} << 18;
+// Multiply-adds in one task of a contraction: 50 to 400 us at 20 to 150 GFLOP/s.
+constexpr int64_t kTaskProducts = int64_t{1} << 23;
+constexpr int64_t kChunkUnit = 64;
+constexpr int64_t kBlockRows = 96;
+constexpr int64_t kBlockK = 512;
+// A task's columns do not fall below this while it has rows enough to pack: packing costs about as
+// much as 8 columns.
+constexpr int64_t kColumnsMin = 256;
+
+int64_t FloorPowerOfTwo(int64_t value) {
+  return value < 1 ? 1 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
+}
+
+int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+
+// Size of the elements that fill vectors: of what is loaded, stored and computed in floats. Narrow
+// floats are computed in f32; i64 coordinates and bools do not count unless they are data.
+int64_t LaneElementBytes(const Nest& nest) {
+  size_t bytes = SizeBytes(nest.result.dtype());
+  auto widen = [&](DType dtype) {
+    bytes =
+        std::max(bytes, IsFloat(dtype) ? std::max<size_t>(SizeBytes(dtype), 4) : SizeBytes(dtype));
+  };
+  for (const Expr& e : Expressions(nest)) {
+    e.Visit([&](const Expr& node) {
+      if (IsLoad(node) || IsFloat(node.dtype())) widen(node.dtype());
+    });
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+struct Walks {
+  int64_t stays = 0, unit = 0, strided = 0;
+  // Strided accesses cost about a vector's lanes.
+  int64_t cost() const { return stays + 2 * unit + 16 * strided; }
+};
+
+Walks CountWalks(std::span<const Expr> expressions, int32_t axis) {
+  Walks walks;
+  for (const Expr& e : expressions) {
+    e.Visit([&](const Expr& node) {
+      if (!IsLoad(node)) return;
+      switch (WalkOf(LoadCoordinates(node), axis)) {
+        case AxisWalk::kStays:
+          ++walks.stays;
+          break;
+        case AxisWalk::kUnit:
+          ++walks.unit;
+          break;
+        case AxisWalk::kStrided:
+          ++walks.strided;
+          break;
+      }
+    });
+  }
+  return walks;
+}
+
+// What runs once per kept and reduced coordinate.
+std::vector<Expr> InnerExpressions(const Nest& nest) {
+  std::vector<Expr> inner;
+  for (const Reduction& reduction : nest.reductions) {
+    inner.insert(inner.end(), reduction.update.begin(), reduction.update.end());
+  }
+  if (nest.per_element || nest.reduced.empty()) inner.push_back(nest.result);
+  return inner;
+}
+
+// The kept axis along which the result is contiguous; the innermost when none is.
+int64_t KeptLaneAxis(const Nest& nest) {
+  int64_t rank = static_cast<int64_t>(nest.kept.size());
+  if (!nest.output_coordinates.empty()) {
+    for (int64_t axis = rank; axis-- > 0;) {
+      if (WalkOf(nest.output_coordinates, static_cast<int32_t>(axis)) == AxisWalk::kUnit) {
+        return axis;
+      }
+    }
+  }
+  return rank - 1;
+}
+
+bool IsBelow(const DimExpr& dim, int64_t limit) {
+  return dim.constant().has_value() && *dim.constant() < limit;
+}
+
+bool LanesAlongReduced(const Nest& nest) {
+  if (nest.reduced.empty() || nest.reductions.empty()) return false;
+  if (nest.kept.empty()) return true;
+  int64_t kept = KeptLaneAxis(nest);
+  int64_t reduced = static_cast<int64_t>(nest.kept.size() + nest.reduced.size()) - 1;
+  const DimExpr& kept_extent = nest.kept[static_cast<size_t>(kept)];
+  const DimExpr& reduced_extent = nest.reduced.back();
+  if (IsBelow(kept_extent, 4) && !IsBelow(reduced_extent, 16)) return true;
+  if (IsBelow(reduced_extent, 8)) return false;
+  std::vector<Expr> inner = InnerExpressions(nest);
+  return CountWalks(inner, static_cast<int32_t>(reduced)).cost() <
+         CountWalks(inner, static_cast<int32_t>(kept)).cost();
+}
+
+// Lane counts to generate. Reductions along lanes fix theirs by type and extent alone, so that
+// every instruction set sums in the same order.
+std::vector<int64_t> LaneWidths(const Nest& nest, const NestSchedule& schedule,
+                                const Target& target) {
+  int64_t bytes = LaneElementBytes(nest);
+  int64_t widest = 0;
+  if (schedule.lane_reduced) {
+    widest = 128 / std::max<int64_t>(bytes, 4);
+  } else {
+    int64_t native = std::min<int64_t>(VectorBytes(target) / bytes, 64);
+    int64_t cost = CostOf(InnerExpressions(nest));
+    widest = std::min<int64_t>(cost <= 12 ? 2 * native : native, 64);
+    if (std::optional<int64_t> extent = schedule.lane_extent.constant()) {
+      if (*extent % widest != 0 && *extent % native == 0) widest = native;
+    }
+  }
+  if (std::optional<int64_t> extent = schedule.lane_extent.constant()) {
+    return {FloorPowerOfTwo(std::min(widest, *extent))};
+  }
+  std::vector<int64_t> widths = {widest};
+  if (widest >= 16) widths.push_back(4);
+  if (widest > 1) widths.push_back(1);
+  return widths;
+}
+
+DimExpr BytesOf(const Operand& operand) {
+  return ElementCount(operand.shape) * static_cast<int64_t>(SizeBytes(operand.dtype));
+}
+
+LaunchPlan PlanNest(const Nest& nest, const Target& target) {
+  NestSchedule schedule = ScheduleNest(nest, target);
+  LaunchPlan plan;
+  plan.tasks = schedule.tasks;
+  DimExpr kept = ElementCount(nest.kept);
+  std::vector<Expr> inner = InnerExpressions(nest);
+  plan.flops = kept * ElementCount(nest.reduced) * CostOf(inner);
+  plan.bytes = BytesOf(nest.output);
+  for (const Operand& operand : nest.operands) plan.bytes = plan.bytes + BytesOf(operand);
+  return plan;
+}
+
+LaunchPlan PlanContraction(const Contraction& contraction, const Target& target) {
+  ContractionSchedule schedule = ScheduleContraction(contraction, target);
+  LaunchPlan plan;
+  plan.tasks = schedule.tasks;
+  plan.scratch_bytes = schedule.scratch_a_bytes + schedule.scratch_c_bytes;
+  plan.flops = 2 * schedule.batches * schedule.m * contraction.n * schedule.k;
+  plan.bytes = BytesOf(contraction.output);
+  for (const Operand& operand : contraction.operands) plan.bytes = plan.bytes + BytesOf(operand);
+  return plan;
+}
+
+LaunchPlan PlanLibrary(const Library& library) {
+  LaunchPlan plan;
+  plan.tasks = library.tasks;
+  plan.scratch_bytes = library.scratch_bytes;
+  for (const Operand& operand : library.operands) plan.bytes = plan.bytes + BytesOf(operand);
+  for (const Operand& operand : library.outputs) plan.bytes = plan.bytes + BytesOf(operand);
+  plan.flops = plan.bytes;
+  return plan;
+}
+
+// Distance in elements between the rows of `a` when it can be read in place: one plain load whose
+// innermost coordinate is k, whose rows are a constant distance apart, and of which the rows of one
+// register tile do not fall into few sets of the first-level cache.
+std::optional<int64_t> DirectRowDistance(const Contraction& contraction, int64_t tile_rows) {
+  const Expr& a = contraction.a;
+  if (a.op() != ExprOp::kLoad || contraction.k.size() != 1 || contraction.m.size() > 1) {
+    return std::nullopt;
+  }
+  int32_t m_axis = static_cast<int32_t>(contraction.batch.size());
+  int32_t k_axis = m_axis + static_cast<int32_t>(contraction.m.size());
+  if (WalkOf(a.operands(), k_axis) != AxisWalk::kUnit) return std::nullopt;
+  if (contraction.m.empty()) return 0;
+  const Operand& operand = contraction.operands[static_cast<size_t>(a.index())];
+  Shape strides = RowMajorStrides(operand.shape);
+  int64_t distance = 0;
+  for (size_t n = 0; n < a.operands().size(); ++n) {
+    std::optional<int64_t> factor = CoordinateFactor(a.operands()[n], m_axis);
+    if (!factor.has_value()) return std::nullopt;
+    if (*factor == 0) continue;
+    if (!strides[n].constant().has_value()) return std::nullopt;
+    distance += *factor * *strides[n].constant();
+  }
+  constexpr int64_t kLineBytes = 64;
+  constexpr int64_t kSets = 64;
+  constexpr int64_t kWaysForRows = 3;
+  std::vector<int64_t> used(kSets, 0);
+  int64_t row_bytes = distance * static_cast<int64_t>(SizeBytes(contraction.accumulator));
+  for (int64_t row = 0; row < tile_rows; ++row) {
+    int64_t line = (row * row_bytes) / kLineBytes;
+    if (++used[static_cast<size_t>(line % kSets)] > kWaysForRows) return std::nullopt;
+  }
+  return distance;
+}
+
+}  // namespace
+
+int64_t VectorBytes(const Target& target) {
+  if (target.has_avx512()) return 64;
+  return target.has_avx2() ? 32 : 16;
+}
+
+int64_t PanelWidth(const DimExpr& n, DType accumulator, const Target& target) {
+  int64_t lanes = VectorBytes(target) / static_cast<int64_t>(SizeBytes(accumulator));
+  if (n.constant().has_value() && *n.constant() <= lanes) return lanes;
+  return 2 * lanes;
+}
+
+NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
+  NestSchedule schedule;
+  int64_t kept_rank = static_cast<int64_t>(nest.kept.size());
+  schedule.lane_reduced = LanesAlongReduced(nest);
+  if (schedule.lane_reduced) {
+    schedule.lane_axis = kept_rank + static_cast<int64_t>(nest.reduced.size()) - 1;
+    schedule.lane_extent = nest.reduced.back();
+  } else if (kept_rank > 0) {
+    schedule.lane_axis = KeptLaneAxis(nest);
+    schedule.lane_extent = nest.kept[static_cast<size_t>(schedule.lane_axis)];
+  } else {
+    schedule.lane_extent = 1;
+  }
+  for (int64_t axis = 0; axis < kept_rank; ++axis) {
+    if (axis == schedule.lane_axis) continue;
+    schedule.row_axes.push_back(axis);
+    schedule.row_shape.push_back(nest.kept[static_cast<size_t>(axis)]);
+  }
+  schedule.lanes = LaneWidths(nest, schedule, target);
+  schedule.rows = ElementCount(schedule.row_shape);
+  DimExpr reduced = ElementCount(nest.reduced);
+  int64_t elements = std::max<int64_t>(kTaskWork / CostOf(InnerExpressions(nest)), 1024);
+  if (schedule.lane_reduced) {
+    schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, reduced)));
+    schedule.chunk = 0;
+    schedule.chunks = 1;
+  } else {
+    schedule.chunk = Max(1, FloorDiv(elements, Max(1, reduced) * kChunkUnit)) * kChunkUnit;
+    schedule.chunks = Max(1, FloorDiv(schedule.lane_extent, schedule.chunk));
+    schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, schedule.lane_extent * reduced)));
+  }
+  schedule.row_blocks = CeilDiv(schedule.rows, schedule.rows_per_task);
+  schedule.tasks = schedule.row_blocks * schedule.chunks;
+  return schedule;
+}
+
+ContractionSchedule ScheduleContraction(const Contraction& contraction, const Target& target) {
+  ContractionSchedule schedule;
+  int64_t element = static_cast<int64_t>(SizeBytes(contraction.accumulator));
+  schedule.lanes = VectorBytes(target) / element;
+  schedule.tile_rows = target.has_avx512() ? 12 : 6;
+  schedule.batches = ElementCount(contraction.batch);
+  schedule.m = ElementCount(contraction.m);
+  schedule.k = ElementCount(contraction.k);
+  schedule.panels = CeilDiv(contraction.n, contraction.panel);
+  schedule.block_rows = kBlockRows;
+  std::optional<int64_t> k = schedule.k.constant();
+  schedule.block_k = kBlockK * 4 / element;
+  if (k.has_value()) {
+    int64_t blocks = std::max<int64_t>((*k + schedule.block_k - 1) / schedule.block_k, 1);
+    schedule.block_k = std::max<int64_t>(RoundUp((*k + blocks - 1) / blocks, 16), 16);
+  }
+  bool one_block = k.has_value() && *k <= schedule.block_k;
+  std::optional<int64_t> direct = DirectRowDistance(contraction, schedule.tile_rows);
+  schedule.direct_a = direct.has_value();
+  int64_t padded_k = RoundUp(schedule.block_k, 16);
+  schedule.pack_whole_k = !schedule.direct_a && k.has_value() && contraction.k.size() > 1;
+  if (schedule.pack_whole_k) padded_k = RoundUp(*k, 16);
+  // An odd number of cache lines: rows of a tile spread over all sets.
+  int64_t line = 64 / element;
+  int64_t row_elements = (padded_k / line | 1) * line;
+  schedule.a_row_elements = schedule.direct_a ? *direct : row_elements;
+  schedule.scratch_a_bytes =
+      schedule.direct_a ? DimExpr(0) : DimExpr(schedule.block_rows * row_elements * element);
+  schedule.row_blocks = CeilDiv(schedule.m, schedule.block_rows);
+  DimExpr task_rows = Max(12, Min(schedule.m, schedule.block_rows));
+  DimExpr wanted = FloorDiv(kTaskProducts, Max(1, task_rows * schedule.k * contraction.panel));
+  DimExpr least =
+      Min(std::max<int64_t>(kColumnsMin / contraction.panel, 1), 1 + FloorDiv(schedule.m, 8));
+  schedule.panels_per_task = Max(1, Min(Max(wanted, least), schedule.panels));
+  schedule.panel_groups = CeilDiv(schedule.panels, schedule.panels_per_task);
+  DimExpr accumulators = schedule.tile_rows * contraction.panel;
+  if (!one_block) accumulators = schedule.block_rows * contraction.panel * schedule.panels_per_task;
+  schedule.scratch_c_bytes = accumulators * element;
+  schedule.tasks = schedule.batches * schedule.row_blocks * schedule.panel_groups;
+  return schedule;
+}
+
+LaunchPlan PlanLaunch(const StageBody& body, const Target& target) {
+  // Over the canonical form, as the code generator sees it: the same body in every detail.
+  std::vector<DimExpr> dims;
+  absl::StatusOr<StageBody> canonical = ParseCanonicalBytes(CanonicalBytes(body, &dims));
+  CHECK_OK(canonical) << ToString(body);
+  absl::flat_hash_map<std::string, DimExpr> values;
+  for (size_t n = 0; n < dims.size(); ++n) values[absl::StrCat("d", n)] = dims[n];
+  LaunchPlan plan;
+  if (const Nest* nest = std::get_if<Nest>(&*canonical)) {
+    plan = PlanNest(*nest, target);
+  } else if (const Contraction* contraction = std::get_if<Contraction>(&*canonical)) {
+    plan = PlanContraction(*contraction, target);
+  } else {
+    plan = PlanLibrary(std::get<Library>(*canonical));
+  }
+  return {.tasks = plan.tasks.Substitute(values),
+          .scratch_bytes = plan.scratch_bytes.Substitute(values),
+          .flops = plan.flops.Substitute(values),
+          .bytes = plan.bytes.Substitute(values)};
+}
+
+}  // namespace stampmill

@@ -1,0 +1,85 @@
+// How a stage is cut into tasks: what the program builder needs to launch a generated kernel and
+// what the code generator compiles into it. Both sides compute the same formulas over dims, so that
+// a kernel and the launch that names it agree without storing anything. Links no LLVM.
+//
+// Splits depend on dims and target only, never on threads (decision 17).
+#ifndef STAMPMILL_COMPILER_CODEGEN_LAUNCH_PLAN_H_
+#define STAMPMILL_COMPILER_CODEGEN_LAUNCH_PLAN_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "devices/target.h"
+#include "graph/dim.h"
+#include "graph/dtype.h"
+#include "graph/nest.h"
+
+namespace stampmill {
+
+struct LaunchPlan {
+  DimExpr tasks;          // independent tasks; 0 when the result is empty
+  DimExpr scratch_bytes;  // for each task that runs at the same time
+  DimExpr flops;          // estimates for profiles and for choosing where to run
+  DimExpr bytes;          // read and written
+};
+
+// REQUIRES: Verify(body) is OK.
+LaunchPlan PlanLaunch(const StageBody& body, const Target& target);
+
+// Columns of one panel of a contraction's `b` (Contraction::panel): a whole number of vectors.
+int64_t PanelWidth(const DimExpr& n, DType accumulator, const Target& target);
+
+// The same stage with fewer axes: extents of one are dropped, neighbouring axes that every access
+// walks as one are merged, operands' unit dims are dropped. Done before CanonicalBytes, so that
+// kernels that are equal but for such spelling are one.
+StageBody Simplify(const StageBody& body);
+
+// Bytes of one vector register of the target: 64, 32 or 16.
+int64_t VectorBytes(const Target& target);
+
+// --- What the code generator shares with PlanLaunch. ---
+
+// A nest runs `lanes` elements of one axis at a time. Rows are the kept coordinates without the
+// lane axis, row-major; a task is `rows_per_task` rows, or, when the lane axis is kept, one of
+// `chunks` pieces of such rows: pieces of `chunk` elements, the last one taking what is left.
+struct NestSchedule {
+  bool lane_reduced = false;  // the lane axis is the innermost reduced axis, else a kept one
+  int64_t lane_axis = -1;     // axis number; -1: no axes at all, one element
+  // Widths to generate, descending, ending in 1 unless the lane extent is a constant. The kernel
+  // takes the first that is at most the lane extent.
+  std::vector<int64_t> lanes;
+  DimExpr lane_extent;
+  Shape row_shape;  // extents of the row axes
+  std::vector<int64_t> row_axes;
+  DimExpr rows;
+  DimExpr rows_per_task;
+  DimExpr row_blocks;
+  DimExpr chunk;  // lane elements, multiple of 64
+  DimExpr chunks;
+  DimExpr tasks;  // row_blocks * chunks
+};
+NestSchedule ScheduleNest(const Nest& nest, const Target& target);
+
+// Tasks of a contraction: batch, then blocks of rows, then groups of panels.
+struct ContractionSchedule {
+  int64_t lanes = 0;          // elements of the accumulator's type in one vector
+  int64_t tile_rows = 0;      // rows of the widest register tile
+  int64_t block_rows = 0;     // rows of one task at most
+  int64_t block_k = 0;        // k steps between two visits to the accumulators in memory
+  bool direct_a = false;      // `a` is read in place, not packed
+  bool pack_whole_k = false;  // all of k is packed at once (else block_k at a time)
+  DimExpr batches;
+  DimExpr m, k, panels;
+  DimExpr row_blocks;
+  DimExpr panels_per_task;
+  DimExpr panel_groups;
+  DimExpr a_row_elements;   // elements from one packed row to the next
+  DimExpr scratch_a_bytes;  // packed rows, at the start of scratch
+  DimExpr scratch_c_bytes;  // accumulators between blocks of k, after them
+  DimExpr tasks;
+};
+ContractionSchedule ScheduleContraction(const Contraction& contraction, const Target& target);
+
+}  // namespace stampmill
+
+#endif  // STAMPMILL_COMPILER_CODEGEN_LAUNCH_PLAN_H_

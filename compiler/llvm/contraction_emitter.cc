@@ -1,0 +1,473 @@
+// The loops, outermost first: task = (batch, block of rows, group of panels); blocks of k; panels;
+// tiles of rows. A panel's block of k stays in the first-level cache while the tiles of the rows
+// pass over it; the rows' block of k stays in the second-level cache.
+//
+// Register tiles are functions of their own, one for each height. Full tiles find their rows at a
+// constant distance; the small one takes four addresses, of which those past the last row repeat
+// it, so that nothing outside `a` is read.
+#include "compiler/llvm/contraction_emitter.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "compiler/codegen/launch_plan.h"
+#include "compiler/llvm/expr_emitter.h"
+#include "compiler/llvm/scalar_ops.h"
+#include "llvm/IR/Constants.h"
+
+namespace stampmill {
+namespace {
+
+constexpr int64_t kSmallTileRows = 4;
+// Steps of k that are written out in one turn of a tile's loop.
+constexpr int64_t kUnrolledSteps = 4;
+
+class ContractionEmitter {
+ public:
+  ContractionEmitter(KernelFunction& kernel, const Contraction& contraction, const Target& target);
+  void Run();
+
+ private:
+  using Values = Ir::Values;
+
+  struct Tile {
+    int64_t rows = 0;
+    int64_t addresses = 1;  // how many of its rows come with an address of their own
+    llvm::Function* function = nullptr;
+  };
+  Tile MakeTile(int64_t rows, int64_t addresses);
+  void EmitTileBody(Ir& ir, const Tile& tile);
+
+  void EmitTask(llvm::Value* task);
+  void EmitBlockOfK(llvm::Value* begin);
+  void EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count, bool is_only_k);
+  void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* b,
+                llvm::Value* k_begin, llvm::Value* k_count, llvm::Value* c);
+  llvm::Value* RowAddress(llvm::Value* row, llvm::Value* k_begin);
+  llvm::Value* AccumulatorAddress(llvm::Value* panel, llvm::Value* row);
+
+  void EmitPack(llvm::Value* k_begin, llvm::Value* k_count);
+  void PackRow(const Scope& row, llvm::Value* target, llvm::Value* k_begin, llvm::Value* k_count);
+  void PackWholeRow(Scope& scope, llvm::Value* target, size_t axis, llvm::Value* flat);
+  void PackLanes(Scope scope, size_t axis, llvm::Value* begin, llvm::Value* end,
+                 llvm::Value* target, int64_t lanes);
+  void PackScattered(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
+                     llvm::Value* k_count);
+
+  void EmitEpilogue(llvm::Value* panel, llvm::Value* row, llvm::Value* valid, llvm::Value* c);
+  void EpilogueRow(const Scope& row, llvm::Value* first_column, llvm::Value* width,
+                   llvm::Value* c_row);
+  void EpilogueLanes(const Scope& row, llvm::Value* first_column, llvm::Value* at,
+                     llvm::Value* c_row, int64_t lanes);
+
+  Scope ScopeAt(const Values& m, size_t axes);
+  llvm::Value* ElementAt(llvm::Value* base, llvm::Value* index) {
+    return ir_.b().CreateGEP(element_, base, index);
+  }
+
+  KernelFunction& kernel_;
+  Ir& ir_;
+  const Contraction& contraction_;
+  ContractionSchedule schedule_;
+  int64_t element_bytes_;
+  int64_t row_distance_;  // elements between rows of a, packed or in place
+  bool keeps_accumulators_;
+  llvm::Type* element_;
+  std::vector<BufferView> operands_;
+  BufferView output_;
+  std::vector<Expr> output_coordinates_;
+  std::vector<Tile> tiles_;  // descending heights; the last two are the small tile and one row
+  Values batch_extents_, m_extents_, k_extents_;
+  llvm::Value* k_ = nullptr;
+  llvm::Value* n_ = nullptr;
+  llvm::Value* panels_ = nullptr;
+  llvm::Value* packed_ = nullptr;
+  llvm::Value* accumulators_ = nullptr;
+  // Of the current task.
+  llvm::Value* batch_ = nullptr;
+  Values batch_at_;
+  llvm::Value* first_row_ = nullptr;
+  llvm::Value* rows_ = nullptr;
+  llvm::Value* first_panel_ = nullptr;
+  llvm::Value* task_panels_ = nullptr;
+};
+
+ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction& contraction,
+                                       const Target& target)
+    : kernel_(kernel),
+      ir_(kernel.ir()),
+      contraction_(contraction),
+      schedule_(ScheduleContraction(contraction, target)),
+      element_bytes_(static_cast<int64_t>(SizeBytes(contraction.accumulator))),
+      row_distance_(*schedule_.a_row_elements.constant()),
+      element_(kernel.ir().ValueType(contraction.accumulator)) {
+  std::optional<int64_t> k = schedule_.k.constant();
+  keeps_accumulators_ = !k.has_value() || *k > schedule_.block_k;
+  for (size_t n = 0; n < contraction.operands.size(); ++n) {
+    operands_.push_back(kernel.Buffer(static_cast<int64_t>(n), contraction.operands[n]));
+  }
+  output_ = kernel.Buffer(static_cast<int64_t>(contraction.operands.size()), contraction.output);
+  output_.constant = false;
+  output_coordinates_ = contraction.output_coordinates;
+  if (output_coordinates_.empty()) {
+    for (size_t n = 0; n < contraction.batch.size() + contraction.m.size() + 1; ++n) {
+      output_coordinates_.push_back(Expr::Coord(static_cast<int32_t>(n)));
+    }
+  }
+  batch_extents_ = kernel.Dims(contraction.batch);
+  m_extents_ = kernel.Dims(contraction.m);
+  k_extents_ = kernel.Dims(contraction.k);
+  k_ = kernel.Dim(schedule_.k);
+  n_ = kernel.Dim(contraction.n);
+  panels_ = kernel.Dim(schedule_.panels);
+  packed_ = kernel.Scratch();
+  llvm::Value* packed_bytes = kernel.Dim(schedule_.scratch_a_bytes);
+  ir_.AtEntry(
+      [&] { accumulators_ = ir_.b().CreateGEP(ir_.b().getInt8Ty(), packed_, packed_bytes); });
+  tiles_.push_back(MakeTile(schedule_.tile_rows, 1));
+  if (schedule_.tile_rows > 8) tiles_.push_back(MakeTile(8, 1));
+  tiles_.push_back(MakeTile(kSmallTileRows, kSmallTileRows));
+  tiles_.push_back(MakeTile(1, 1));
+}
+
+// void tile(a..., b, k_count, c, accumulate): c[row][panel] (+)= a[row][k] * b[k][panel].
+ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addresses) {
+  llvm::Type* pointer = ir_.b().getPtrTy();
+  std::vector<llvm::Type*> parameters(static_cast<size_t>(addresses), pointer);
+  parameters.insert(parameters.end(),
+                    {pointer, ir_.b().getInt64Ty(), pointer, ir_.b().getInt1Ty()});
+  auto* type = llvm::FunctionType::get(ir_.b().getVoidTy(), parameters, false);
+  auto* function = llvm::Function::Create(
+      type, llvm::GlobalValue::InternalLinkage,
+      absl::StrCat(kernel_.function()->getName().str(), "_tile", rows), ir_.module());
+  function->addFnAttr(llvm::Attribute::NoInline);
+  for (llvm::Argument& argument : function->args()) {
+    if (argument.getType()->isPointerTy()) argument.addAttr(llvm::Attribute::NoCapture);
+  }
+  // c is scratch: nothing else is written, and nobody else reads it meanwhile.
+  function->getArg(static_cast<unsigned>(addresses) + 2)->addAttr(llvm::Attribute::NoAlias);
+  Tile tile = {rows, addresses, function};
+  Ir body(function, ir_.facts());
+  EmitTileBody(body, tile);
+  return tile;
+}
+
+void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
+  llvm::IRBuilder<>& b = ir.b();
+  unsigned next = static_cast<unsigned>(tile.addresses);
+  llvm::Value* panel = tile.function->getArg(next);
+  llvm::Value* count = tile.function->getArg(next + 1);
+  llvm::Value* c = tile.function->getArg(next + 2);
+  llvm::Value* accumulate = tile.function->getArg(next + 3);
+  int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
+  int64_t vectors = contraction_.panel / lanes;
+  llvm::Type* vector = Ir::Vector(element_, lanes);
+  llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
+  auto at = [&](llvm::Value* base, llvm::Value* index) {
+    return b.CreateGEP(element_, base, index);
+  };
+  auto place = [&](int64_t row, int64_t part) {
+    return at(c, ir.Int(row * contraction_.panel + part * lanes));
+  };
+  int64_t total = tile.rows * vectors;
+  Values zeros(static_cast<size_t>(total), llvm::Constant::getNullValue(vector));
+  // Loads the accumulators, or not: a loop of at most one turn.
+  Values start = ir.For(
+      ir.Int(0), b.CreateZExt(accumulate, b.getInt64Ty()), 1, zeros,
+      [&](llvm::Value*, const Values&) {
+        Values loaded;
+        for (int64_t n = 0; n < total; ++n) {
+          loaded.push_back(b.CreateAlignedLoad(vector, place(n / vectors, n % vectors), alignment));
+        }
+        return loaded;
+      });
+  auto step = [&](llvm::Value* k, const Values& now) {
+    Values columns;
+    for (int64_t part = 0; part < vectors; ++part) {
+      llvm::Value* index = ir.Add(ir.Mul(k, ir.Int(contraction_.panel)), ir.Int(part * lanes));
+      columns.push_back(b.CreateAlignedLoad(vector, at(panel, index), alignment));
+    }
+    Values result;
+    for (int64_t row = 0; row < tile.rows; ++row) {
+      bool own = tile.addresses > 1;
+      llvm::Value* base = tile.function->getArg(own ? static_cast<unsigned>(row) : 0);
+      llvm::Value* index = own ? k : ir.Add(k, ir.Int(row * row_distance_));
+      llvm::Value* a = b.CreateAlignedLoad(element_, at(base, index), alignment);
+      llvm::Value* splat = ir.Splat(a, lanes);
+      for (int64_t part = 0; part < vectors; ++part) {
+        llvm::Value* old = now[static_cast<size_t>(row * vectors + part)];
+        result.push_back(EmitMultiplyAdd(ir, splat, columns[static_cast<size_t>(part)], old));
+      }
+    }
+    return result;
+  };
+  llvm::Value* rest = b.CreateAnd(count, ir.Int(kUnrolledSteps - 1));
+  llvm::Value* whole = ir.Sub(count, rest);
+  Values sums =
+      ir.For(ir.Int(0), whole, kUnrolledSteps, start, [&](llvm::Value* k, const Values& now) {
+        Values result = now;
+        for (int64_t n = 0; n < kUnrolledSteps; ++n) {
+          result = step(ir.Add(k, ir.Int(n)), result);
+        }
+        return result;
+      });
+  sums = ir.For(whole, count, 1, sums, step);
+  for (int64_t n = 0; n < total; ++n) {
+    b.CreateAlignedStore(sums[static_cast<size_t>(n)], place(n / vectors, n % vectors), alignment);
+  }
+  b.CreateRetVoid();
+}
+
+void ContractionEmitter::Run() {
+  kernel_.ForEachTask([&](llvm::Value* task) { EmitTask(task); });
+}
+
+void ContractionEmitter::EmitTask(llvm::Value* task) {
+  llvm::Value* per_task = kernel_.Dim(schedule_.panels_per_task);
+  Values at =
+      ir_.Decompose(task, {kernel_.Dim(schedule_.batches), kernel_.Dim(schedule_.row_blocks),
+                           kernel_.Dim(schedule_.panel_groups)});
+  batch_ = at[0];
+  batch_at_ = ir_.Decompose(batch_, batch_extents_);
+  bool one_block = schedule_.row_blocks.IsConstant(1);
+  first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[1], ir_.Int(schedule_.block_rows));
+  rows_ = ir_.Min(ir_.Int(schedule_.block_rows), ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
+  first_panel_ = ir_.Mul(at[2], per_task);
+  task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
+  if (schedule_.pack_whole_k) EmitPack(ir_.Int(0), k_);
+  // With no k at all there is one empty block: the accumulators are zero.
+  ir_.For(ir_.Int(0), ir_.Max(k_, ir_.Int(1)), schedule_.block_k,
+          [&](llvm::Value* begin) { EmitBlockOfK(begin); });
+}
+
+void ContractionEmitter::EmitBlockOfK(llvm::Value* begin) {
+  llvm::Value* count = ir_.Min(ir_.Int(schedule_.block_k), ir_.Sub(k_, begin));
+  if (!schedule_.direct_a && !schedule_.pack_whole_k) EmitPack(begin, count);
+  ir_.For(ir_.Int(0), task_panels_, 1,
+          [&](llvm::Value* panel) { EmitTiles(panel, begin, count, !keeps_accumulators_); });
+}
+
+void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count,
+                                   bool is_only_k) {
+  llvm::IRBuilder<>& b = ir_.b();
+  llvm::Value* number = ir_.Add(first_panel_, panel);
+  if (contraction_.b_batched) number = ir_.Add(ir_.Mul(batch_, panels_), number);
+  llvm::Value* step = ir_.Add(ir_.Mul(number, k_), k_begin);
+  llvm::Value* columns = ElementAt(operands_[static_cast<size_t>(contraction_.b)].address,
+                                   ir_.Mul(step, ir_.Int(contraction_.panel)));
+  ir_.While(ir_.Int(0), rows_, [&](llvm::Value* row) {
+    llvm::Value* left = ir_.Sub(rows_, row);
+    llvm::Value* c = AccumulatorAddress(panel, row);
+    llvm::Value* valid = ir_.Min(left, ir_.Int(kSmallTileRows));
+    std::function<void(size_t)> choose = [&](size_t n) {
+      const Tile& tile = tiles_[n];
+      auto call = [&] { CallTile(tile, row, valid, columns, k_begin, k_count, c); };
+      if (n + 1 == tiles_.size()) {
+        call();
+        return;
+      }
+      int64_t least = tile.addresses > 1 ? 2 : tile.rows;
+      ir_.If(b.CreateICmpSGE(left, ir_.Int(least)), call, [&] { choose(n + 1); });
+    };
+    choose(0);
+    for (size_t n = tiles_.size() - 2; n-- > 0;) {
+      valid = b.CreateSelect(b.CreateICmpSGE(left, ir_.Int(tiles_[n].rows)),
+                             ir_.Int(tiles_[n].rows), valid);
+    }
+    if (is_only_k) {
+      EmitEpilogue(panel, row, valid, c);
+    } else {
+      llvm::Value* is_last = b.CreateICmpSGE(ir_.Add(k_begin, k_count), k_);
+      ir_.If(is_last, [&] { EmitEpilogue(panel, row, valid, c); });
+    }
+    return ir_.Add(row, valid);
+  });
+}
+
+void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid,
+                                  llvm::Value* b, llvm::Value* k_begin, llvm::Value* k_count,
+                                  llvm::Value* c) {
+  Values arguments = {RowAddress(row, k_begin)};
+  for (int64_t n = 1; n < tile.addresses; ++n) {
+    llvm::Value* number = ir_.Min(ir_.Int(n), ir_.Sub(valid, ir_.Int(1)));
+    arguments.push_back(ElementAt(arguments[0], ir_.Mul(number, ir_.Int(row_distance_))));
+  }
+  llvm::Value* accumulate = ir_.b().CreateICmpSGT(k_begin, ir_.Int(0));
+  arguments.insert(arguments.end(), {b, k_count, c, accumulate});
+  ir_.b().CreateCall(tile.function, arguments);
+}
+
+// Of a row of the task, at the beginning of a block of k.
+llvm::Value* ContractionEmitter::RowAddress(llvm::Value* row, llvm::Value* k_begin) {
+  if (!schedule_.direct_a) {
+    llvm::Value* index = ir_.Mul(row, ir_.Int(row_distance_));
+    if (schedule_.pack_whole_k) index = ir_.Add(index, k_begin);
+    return ElementAt(packed_, index);
+  }
+  Scope scope = ScopeAt({ir_.Add(first_row_, row)}, batch_extents_.size() + 2);
+  scope.coordinates.back() = {k_begin};
+  return ExprEmitter(scope).AddressOf(contraction_.a);
+}
+
+llvm::Value* ContractionEmitter::AccumulatorAddress(llvm::Value* panel, llvm::Value* row) {
+  if (!keeps_accumulators_) return accumulators_;
+  llvm::Value* index = ir_.Add(ir_.Mul(panel, ir_.Int(schedule_.block_rows)), row);
+  return ElementAt(accumulators_, ir_.Mul(index, ir_.Int(contraction_.panel)));
+}
+
+Scope ContractionEmitter::ScopeAt(const Values& m, size_t axes) {
+  Scope scope;
+  scope.kernel = &kernel_;
+  scope.operands = operands_;
+  scope.lanes = 1;
+  for (llvm::Value* at : batch_at_) scope.coordinates.push_back({at});
+  for (llvm::Value* at : m) scope.coordinates.push_back({at});
+  scope.coordinates.resize(axes);
+  return scope;
+}
+
+// --- Packing rows of a ---
+
+void ContractionEmitter::EmitPack(llvm::Value* k_begin, llvm::Value* k_count) {
+  size_t axes = batch_extents_.size() + m_extents_.size() + k_extents_.size();
+  ir_.Walk(first_row_, ir_.Add(first_row_, rows_), m_extents_,
+           [&](llvm::Value* row, const Values& m) {
+             llvm::Value* number = ir_.Sub(row, first_row_);
+             llvm::Value* target = ElementAt(packed_, ir_.Mul(number, ir_.Int(row_distance_)));
+             PackRow(ScopeAt(m, axes), target, k_begin, k_count);
+           });
+}
+
+void ContractionEmitter::PackRow(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
+                                 llvm::Value* k_count) {
+  if (schedule_.pack_whole_k) {
+    Scope scope = row;
+    PackWholeRow(scope, target, 0, ir_.Int(0));
+    return;
+  }
+  if (k_extents_.size() > 1) {
+    PackScattered(row, target, k_begin, k_count);
+    return;
+  }
+  size_t axis = row.coordinates.size() - 1;
+  llvm::Value* end = ir_.Add(k_begin, k_count);
+  // Elements are stored relative to k_begin.
+  llvm::Value* origin = ElementAt(target, ir_.Sub(ir_.Int(0), k_begin));
+  int64_t lanes = schedule_.lanes;
+  ir_.If(
+      ir_.b().CreateICmpSGE(k_count, ir_.Int(lanes)),
+      [&] { PackLanes(row, axis, k_begin, end, origin, lanes); },
+      [&] { PackLanes(row, axis, k_begin, end, origin, 1); });
+}
+
+// All of k, lanes along its innermost axis. `flat` counts the elements before it.
+void ContractionEmitter::PackWholeRow(Scope& scope, llvm::Value* target, size_t axis,
+                                      llvm::Value* flat) {
+  size_t number = scope.coordinates.size() - k_extents_.size() + axis;
+  if (axis + 1 == k_extents_.size()) {
+    int64_t extent = *contraction_.k[axis].constant();
+    int64_t lanes = schedule_.lanes;
+    while (lanes > extent) lanes /= 2;
+    PackLanes(scope, number, ir_.Int(0), ir_.Int(extent), ElementAt(target, flat),
+              std::max<int64_t>(lanes, 1));
+    return;
+  }
+  DimExpr inner = 1;
+  for (size_t n = axis + 1; n < contraction_.k.size(); ++n) inner = inner * contraction_.k[n];
+  ir_.For(ir_.Int(0), k_extents_[axis], 1, [&](llvm::Value* i) {
+    scope.coordinates[number] = {i};
+    PackWholeRow(scope, target, axis + 1, ir_.Add(flat, ir_.Mul(i, kernel_.Dim(inner))));
+  });
+}
+
+void ContractionEmitter::PackLanes(Scope scope, size_t axis, llvm::Value* begin, llvm::Value* end,
+                                   llvm::Value* target, int64_t lanes) {
+  BufferView packed = {contraction_.accumulator, target, {ir_.Int(1)}, false};
+  scope.lanes = lanes;
+  ir_.For(begin, end, lanes, [&](llvm::Value* i) {
+    // The last lanes are packed again rather than masked.
+    llvm::Value* at = lanes == 1 ? i : ir_.Min(i, ir_.Sub(end, ir_.Int(lanes)));
+    Lane k = {at, lanes == 1 ? nullptr : ir_.Int(1)};
+    scope.coordinates[axis] = k;
+    ExprEmitter emitter(scope);
+    Lane value = emitter.Emit(contraction_.a);
+    emitter.Store(packed, {&k, 1}, value);
+  });
+}
+
+// Several axes of k whose extents are not known: element by element.
+void ContractionEmitter::PackScattered(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
+                                       llvm::Value* k_count) {
+  BufferView packed = {contraction_.accumulator, target, {ir_.Int(1)}, false};
+  size_t first = row.coordinates.size() - k_extents_.size();
+  ir_.Walk(k_begin, ir_.Add(k_begin, k_count), k_extents_, [&](llvm::Value* flat, const Values& k) {
+    Scope scope = row;
+    for (size_t n = 0; n < k.size(); ++n) scope.coordinates[first + n] = {k[n]};
+    ExprEmitter emitter(scope);
+    Lane place = {ir_.Sub(flat, k_begin)};
+    emitter.Store(packed, {&place, 1}, emitter.Emit(contraction_.a));
+  });
+}
+
+// --- Epilogue ---
+
+void ContractionEmitter::EmitEpilogue(llvm::Value* panel, llvm::Value* row, llvm::Value* valid,
+                                      llvm::Value* c) {
+  llvm::Value* first_column = ir_.Mul(ir_.Add(first_panel_, panel), ir_.Int(contraction_.panel));
+  llvm::Value* width = ir_.Min(ir_.Int(contraction_.panel), ir_.Sub(n_, first_column));
+  llvm::Value* first = ir_.Add(first_row_, row);
+  size_t axes = batch_extents_.size() + m_extents_.size() + 1;
+  ir_.Walk(first, ir_.Add(first, valid), m_extents_, [&](llvm::Value* at, const Values& m) {
+    llvm::Value* index = ir_.Mul(ir_.Sub(at, first), ir_.Int(contraction_.panel));
+    EpilogueRow(ScopeAt(m, axes), first_column, width, ElementAt(c, index));
+  });
+}
+
+void ContractionEmitter::EpilogueRow(const Scope& row, llvm::Value* first_column,
+                                     llvm::Value* width, llvm::Value* c_row) {
+  int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
+  std::optional<int64_t> n = contraction_.n.constant();
+  if (n.has_value() && *n % contraction_.panel == 0) {
+    for (int64_t at = 0; at < contraction_.panel; at += lanes) {
+      EpilogueLanes(row, first_column, ir_.Int(at), c_row, lanes);
+    }
+    return;
+  }
+  auto loop = [&](int64_t step) {
+    ir_.For(ir_.Int(0), width, step, [&](llvm::Value* i) {
+      llvm::Value* at = step == 1 ? i : ir_.Min(i, ir_.Sub(width, ir_.Int(step)));
+      EpilogueLanes(row, first_column, at, c_row, step);
+    });
+  };
+  ir_.If(ir_.b().CreateICmpSGE(width, ir_.Int(lanes)), [&] { loop(lanes); }, [&] { loop(1); });
+}
+
+void ContractionEmitter::EpilogueLanes(const Scope& row, llvm::Value* first_column, llvm::Value* at,
+                                       llvm::Value* c_row, int64_t lanes) {
+  Scope scope = row;
+  scope.lanes = lanes;
+  scope.coordinates.back() = {ir_.Add(first_column, at), lanes == 1 ? nullptr : ir_.Int(1)};
+  llvm::Value* sums = ir_.b().CreateAlignedLoad(Ir::Vector(element_, lanes), ElementAt(c_row, at),
+                                                llvm::Align(static_cast<uint64_t>(element_bytes_)));
+  scope.accumulators = {{sums}};
+  ExprEmitter emitter(scope);
+  Lane value = emitter.Emit(contraction_.result);
+  std::vector<Lane> coordinates;
+  for (const Expr& coordinate : output_coordinates_) {
+    coordinates.push_back(emitter.Emit(coordinate));
+  }
+  emitter.Store(output_, coordinates, value);
+}
+
+}  // namespace
+
+void EmitContraction(KernelFunction& kernel, const Contraction& contraction, const Target& target) {
+  ContractionEmitter(kernel, contraction, target).Run();
+}
+
+}  // namespace stampmill

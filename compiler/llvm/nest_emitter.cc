@@ -1,0 +1,324 @@
+// How ends that are no multiple of the lanes are met, without masks and without reading past the
+// end: a map does its last vector again, shifted to end with the row (each lane is independent, so
+// both give the same bits); a reduction along lanes does the same with the lanes that were counted
+// already left as they are. Rows shorter than a vector take a narrower body.
+#include "compiler/llvm/nest_emitter.h"
+
+#include <functional>
+#include <vector>
+
+#include "base/check.h"
+#include "compiler/codegen/launch_plan.h"
+#include "compiler/llvm/expr_emitter.h"
+#include "llvm/IR/Constants.h"
+
+namespace stampmill {
+namespace {
+
+// Reduced coordinates that are written out one after the other instead of looped over.
+constexpr int64_t kUnrolledTrips = 32;
+
+class NestEmitter {
+ public:
+  NestEmitter(KernelFunction& kernel, const Nest& nest, const Target& target);
+  void Run();
+
+ private:
+  using Values = Ir::Values;
+  // Code at one reduced coordinate, carrying accumulators.
+  using Step = std::function<Values(const Scope& scope, const Values& accumulators)>;
+
+  void EmitRows(int64_t lanes);
+  void EmitKeptLanes(const Values& row, int64_t lanes);
+  void EmitReductions(Scope& scope);
+  Lane EmitReduction(const Scope& kept, const Reduction& reduction);
+  Lane EmitMerged(const Scope& kept, const Reduction& reduction, Values accumulators);
+  Values EmitUpdates(const Scope& scope, const Reduction& reduction, const Values& accumulators);
+  void EmitResult(const Scope& scope);
+  void StoreResult(const Scope& scope);
+  // Runs `step` over all reduced coordinates; lanes along the innermost axis when that is the lane
+  // axis: `overlap` says that doing elements again is harmless, else they are masked.
+  Values ForReduced(const Scope& kept, Values carried, bool overlap, const Step& step);
+  Values ForReducedAxis(Scope& scope, size_t axis, Values carried, bool overlap, const Step& step);
+  Values ForLaneAxis(Scope& scope, Values carried, bool overlap, const Step& step);
+  int64_t UnrollFrom(size_t axis) const;
+  Scope ScopeAt(const Values& row, int64_t lanes);
+
+  KernelFunction& kernel_;
+  Ir& ir_;
+  const Nest& nest_;
+  NestSchedule schedule_;
+  std::vector<BufferView> operands_;
+  BufferView output_;
+  std::vector<Expr> output_coordinates_;
+  Values extents_;  // of all axes
+  Values row_extents_;
+  llvm::Value* lane_extent_ = nullptr;
+  // Of the current task.
+  llvm::Value* row_begin_ = nullptr;
+  llvm::Value* row_end_ = nullptr;
+  llvm::Value* lane_begin_ = nullptr;
+  llvm::Value* lane_end_ = nullptr;
+};
+
+NestEmitter::NestEmitter(KernelFunction& kernel, const Nest& nest, const Target& target)
+    : kernel_(kernel), ir_(kernel.ir()), nest_(nest), schedule_(ScheduleNest(nest, target)) {
+  for (size_t n = 0; n < nest.operands.size(); ++n) {
+    operands_.push_back(kernel.Buffer(static_cast<int64_t>(n), nest.operands[n]));
+  }
+  output_ = kernel.Buffer(static_cast<int64_t>(nest.operands.size()), nest.output);
+  output_.constant = false;
+  extents_ = kernel.Dims(nest.kept);
+  for (llvm::Value* extent : kernel.Dims(nest.reduced)) extents_.push_back(extent);
+  row_extents_ = kernel.Dims(schedule_.row_shape);
+  lane_extent_ = kernel.Dim(schedule_.lane_extent);
+  output_coordinates_ = nest.output_coordinates;
+  if (output_coordinates_.empty()) {
+    size_t rank = nest.kept.size() + (nest.per_element ? nest.reduced.size() : 0);
+    for (size_t n = 0; n < rank; ++n) {
+      output_coordinates_.push_back(Expr::Coord(static_cast<int32_t>(n)));
+    }
+  }
+}
+
+void NestEmitter::Run() {
+  llvm::Value* chunks = kernel_.Dim(schedule_.chunks);
+  llvm::Value* chunk = kernel_.Dim(schedule_.chunk);
+  llvm::Value* rows = kernel_.Dim(schedule_.rows);
+  llvm::Value* rows_per_task = kernel_.Dim(schedule_.rows_per_task);
+  kernel_.ForEachTask([&](llvm::Value* task) {
+    Values at = {task, ir_.Int(0)};
+    lane_begin_ = ir_.Int(0);
+    lane_end_ = lane_extent_;
+    if (!Ir::IsInt(chunks, 1)) {
+      at = ir_.Decompose(task, {kernel_.Dim(schedule_.row_blocks), chunks});
+      lane_begin_ = ir_.Mul(at[1], chunk);
+      llvm::Value* is_last = ir_.b().CreateICmpEQ(ir_.Add(at[1], ir_.Int(1)), chunks);
+      lane_end_ = ir_.b().CreateSelect(is_last, lane_extent_, ir_.Add(lane_begin_, chunk));
+    }
+    row_begin_ = ir_.Mul(at[0], rows_per_task);
+    row_end_ = ir_.Min(ir_.Add(row_begin_, rows_per_task), rows);
+    std::function<void(size_t)> choose = [&](size_t n) {
+      int64_t lanes = schedule_.lanes[n];
+      if (n + 1 == schedule_.lanes.size()) {
+        EmitRows(lanes);
+        return;
+      }
+      ir_.If(
+          ir_.b().CreateICmpSGE(lane_extent_, ir_.Int(lanes)), [&] { EmitRows(lanes); },
+          [&] { choose(n + 1); });
+    };
+    choose(0);
+  });
+}
+
+Scope NestEmitter::ScopeAt(const Values& row, int64_t lanes) {
+  Scope scope;
+  scope.kernel = &kernel_;
+  scope.operands = operands_;
+  scope.lanes = lanes;
+  scope.coordinates.resize(extents_.size());
+  for (size_t n = 0; n < row.size(); ++n) {
+    scope.coordinates[static_cast<size_t>(schedule_.row_axes[n])] = {row[n]};
+  }
+  return scope;
+}
+
+void NestEmitter::EmitRows(int64_t lanes) {
+  ir_.Walk(row_begin_, row_end_, row_extents_, [&](llvm::Value*, const Values& row) {
+    if (!schedule_.lane_reduced) {
+      EmitKeptLanes(row, lanes);
+      return;
+    }
+    Scope scope = ScopeAt(row, lanes);
+    EmitReductions(scope);
+    EmitResult(scope);
+  });
+}
+
+void NestEmitter::EmitKeptLanes(const Values& row, int64_t lanes) {
+  if (schedule_.lane_axis < 0) {
+    Scope scope = ScopeAt(row, 1);
+    EmitReductions(scope);
+    EmitResult(scope);
+    return;
+  }
+  std::optional<int64_t> extent = schedule_.lane_extent.constant();
+  bool whole = lanes == 1 || (extent.has_value() && *extent % lanes == 0);
+  ir_.For(lane_begin_, lane_end_, lanes, [&](llvm::Value* i) {
+    llvm::Value* at = whole ? i : ir_.Min(i, ir_.Sub(lane_end_, ir_.Int(lanes)));
+    Scope scope = ScopeAt(row, lanes);
+    scope.coordinates[static_cast<size_t>(schedule_.lane_axis)] = {
+        at, lanes == 1 ? nullptr : ir_.Int(1)};
+    EmitReductions(scope);
+    EmitResult(scope);
+  });
+}
+
+void NestEmitter::EmitReductions(Scope& scope) {
+  for (const Reduction& reduction : nest_.reductions) {
+    scope.reduced.push_back(EmitReduction(scope, reduction));
+  }
+}
+
+Lane NestEmitter::EmitReduction(const Scope& kept, const Reduction& reduction) {
+  Values accumulators;
+  ExprEmitter start(kept);
+  for (const Expr& init : reduction.init) {
+    llvm::Value* value = start.EmitLanes(init);
+    accumulators.push_back(value);
+  }
+  accumulators =
+      ForReduced(kept, accumulators, false, [&](const Scope& scope, const Values& current) {
+        return EmitUpdates(scope, reduction, current);
+      });
+  if (schedule_.lane_reduced) return EmitMerged(kept, reduction, accumulators);
+  Scope scope = kept;
+  for (llvm::Value* value : accumulators) scope.accumulators.push_back({value});
+  return {ExprEmitter(scope).EmitLanes(reduction.result)};
+}
+
+NestEmitter::Values NestEmitter::EmitUpdates(const Scope& scope, const Reduction& reduction,
+                                             const Values& accumulators) {
+  Scope inner = scope;
+  inner.accumulators.clear();
+  for (llvm::Value* value : accumulators) inner.accumulators.push_back({value});
+  ExprEmitter emitter(inner);
+  Values next;
+  for (const Expr& update : reduction.update) {
+    next.push_back(emitter.ToLanes(emitter.EmitUpdate(update)));
+  }
+  return next;
+}
+
+// Halves the lanes until one is left: a fixed tree.
+Lane NestEmitter::EmitMerged(const Scope& kept, const Reduction& reduction, Values accumulators) {
+  Scope scope = kept;
+  for (int64_t lanes = kept.lanes / 2; lanes >= 1; lanes /= 2) {
+    scope.lanes = lanes;
+    scope.accumulators.clear();
+    for (int64_t half = 0; half < 2; ++half) {
+      for (llvm::Value* value : accumulators) {
+        llvm::Value* part = nullptr;
+        if (lanes == 1) {
+          part = ir_.b().CreateExtractElement(value, static_cast<uint64_t>(half));
+        } else {
+          std::vector<int> picks;
+          for (int64_t n = 0; n < lanes; ++n) picks.push_back(static_cast<int>(half * lanes + n));
+          part = ir_.b().CreateShuffleVector(value, picks);
+        }
+        scope.accumulators.push_back({part});
+      }
+    }
+    ExprEmitter emitter(scope);
+    Values merged;
+    for (const Expr& merge : reduction.merge) merged.push_back(emitter.EmitLanes(merge));
+    accumulators = merged;
+  }
+  scope.lanes = 1;
+  scope.accumulators.clear();
+  for (llvm::Value* value : accumulators) scope.accumulators.push_back({value});
+  return ExprEmitter(scope).Emit(reduction.result);
+}
+
+void NestEmitter::EmitResult(const Scope& scope) {
+  if (!nest_.per_element) {
+    Scope one = scope;
+    if (schedule_.lane_reduced) one.lanes = 1;
+    StoreResult(one);
+    return;
+  }
+  ForReduced(scope, {}, true, [&](const Scope& inner, const Values&) {
+    StoreResult(inner);
+    return Values();
+  });
+}
+
+void NestEmitter::StoreResult(const Scope& scope) {
+  ExprEmitter emitter(scope);
+  Lane value = emitter.Emit(nest_.result);
+  std::vector<Lane> coordinates;
+  for (const Expr& coordinate : output_coordinates_) {
+    coordinates.push_back(emitter.Emit(coordinate));
+  }
+  emitter.Store(output_, coordinates, value);
+}
+
+// Trips of `axis` to write out: all when it and the axes inside it are small constants.
+int64_t NestEmitter::UnrollFrom(size_t axis) const {
+  int64_t product = 1;
+  for (size_t n = axis; n < nest_.reduced.size(); ++n) {
+    std::optional<int64_t> extent = nest_.reduced[n].constant();
+    if (!extent.has_value() || *extent > kUnrolledTrips) return 1;
+    product *= *extent;
+    if (product > kUnrolledTrips) return 1;
+  }
+  return nest_.reduced[axis].constant().value_or(1);
+}
+
+NestEmitter::Values NestEmitter::ForReduced(const Scope& kept, Values carried, bool overlap,
+                                            const Step& step) {
+  Scope scope = kept;
+  return ForReducedAxis(scope, 0, std::move(carried), overlap, step);
+}
+
+NestEmitter::Values NestEmitter::ForReducedAxis(Scope& scope, size_t axis, Values carried,
+                                                bool overlap, const Step& step) {
+  if (axis == nest_.reduced.size()) return step(scope, carried);
+  if (schedule_.lane_reduced && axis + 1 == nest_.reduced.size()) {
+    return ForLaneAxis(scope, std::move(carried), overlap, step);
+  }
+  size_t number = nest_.kept.size() + axis;
+  return ir_.For(
+      ir_.Int(0), extents_[number], 1, std::move(carried),
+      [&](llvm::Value* i, const Values& current) {
+        scope.coordinates[number] = {i};
+        return ForReducedAxis(scope, axis + 1, current, overlap, step);
+      },
+      UnrollFrom(axis));
+}
+
+NestEmitter::Values NestEmitter::ForLaneAxis(Scope& scope, Values carried, bool overlap,
+                                             const Step& step) {
+  size_t number = extents_.size() - 1;
+  int64_t lanes = scope.lanes;
+  llvm::Value* extent = extents_[number];
+  auto at = [&](llvm::Value* first) {
+    scope.coordinates[number] = {first, lanes == 1 ? nullptr : ir_.Int(1)};
+  };
+  if (lanes == 1 || overlap) {
+    return ir_.For(ir_.Int(0), extent, lanes, std::move(carried),
+                   [&](llvm::Value* i, const Values& current) {
+                     at(lanes == 1 ? i : ir_.Min(i, ir_.Sub(extent, ir_.Int(lanes))));
+                     return step(scope, current);
+                   });
+  }
+  llvm::Value* rest = ir_.b().CreateAnd(extent, ir_.Int(lanes - 1));
+  llvm::Value* whole = ir_.Sub(extent, rest);
+  carried = ir_.For(ir_.Int(0), whole, lanes, std::move(carried),
+                    [&](llvm::Value* i, const Values& current) {
+                      at(i);
+                      return step(scope, current);
+                    });
+  // Once, or not at all.
+  return ir_.For(whole, extent, lanes, carried, [&](llvm::Value*, const Values& current) {
+    at(ir_.Sub(extent, ir_.Int(lanes)));
+    Values next = step(scope, current);
+    std::vector<llvm::Constant*> numbers;
+    for (int64_t n = 0; n < lanes; ++n) numbers.push_back(ir_.Int(n));
+    llvm::Value* fresh = ir_.b().CreateICmpSGE(llvm::ConstantVector::get(numbers),
+                                               ir_.Splat(ir_.Sub(ir_.Int(lanes), rest), lanes));
+    for (size_t n = 0; n < next.size(); ++n) {
+      next[n] = ir_.b().CreateSelect(fresh, next[n], current[n]);
+    }
+    return next;
+  });
+}
+
+}  // namespace
+
+void EmitNest(KernelFunction& kernel, const Nest& nest, const Target& target) {
+  NestEmitter(kernel, nest, target).Run();
+}
+
+}  // namespace stampmill

@@ -1,0 +1,17 @@
+// Code of one Nest: the loops of compiler/codegen/launch_plan.h's NestSchedule around the nest's
+// expressions.
+#ifndef STAMPMILL_COMPILER_LLVM_NEST_EMITTER_H_
+#define STAMPMILL_COMPILER_LLVM_NEST_EMITTER_H_
+
+#include "compiler/llvm/kernel_function.h"
+#include "devices/target.h"
+#include "graph/nest.h"
+
+namespace stampmill {
+
+// `nest` has dims that are constants or symbols "d<i>". Completes the function.
+void EmitNest(KernelFunction& kernel, const Nest& nest, const Target& target);
+
+}  // namespace stampmill
+
+#endif  // STAMPMILL_COMPILER_LLVM_NEST_EMITTER_H_

@@ -1,0 +1,360 @@
+// Nests through the whole code generator, against the reference interpreter, on every class of CPU
+// code that this machine runs.
+#include "compiler/llvm/nest_emitter.h"
+
+#include <cstring>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "compiler/llvm/kernel_harness.h"
+#include "gtest/gtest.h"
+
+namespace stampmill {
+namespace {
+
+Expr C(int32_t axis) { return Expr::Coord(axis); }
+Expr F32(double value) { return Expr::Constant(DType::kF32, value); }
+DimExpr S(const char* name) { return DimExpr::Symbol(name); }
+
+Expr Load(const Nest& nest, int32_t operand, std::vector<Expr> coordinates) {
+  return Expr::Load(nest.operands[static_cast<size_t>(operand)].dtype, operand,
+                    std::move(coordinates));
+}
+
+void ExpectRight(const StageBody& body, const std::map<std::string, int64_t>& symbols,
+                 std::vector<Tensor> operands = {}, Tolerance tolerance = {}) {
+  absl::Status status = CheckStage(body, symbols, std::move(operands), 17, tolerance);
+  EXPECT_TRUE(status.ok()) << status.message();
+}
+
+Nest AddNest(DimExpr size) {
+  Nest nest;
+  nest.kept = {size};
+  nest.operands = {{DType::kF32, {size}}, {DType::kF32, {size}}};
+  nest.result = Load(nest, 0, {C(0)}) + Load(nest, 1, {C(0)});
+  nest.output = {DType::kF32, nest.kept};
+  return nest;
+}
+
+TEST(NestEmitterTest, AddsTensorsOfAnyDynamicSize) {
+  for (int64_t size : {0, 1, 3, 4, 15, 16, 17, 31, 33, 1000, 200000}) {
+    ExpectRight(AddNest(S("N")), {{"N", size}});
+  }
+}
+
+TEST(NestEmitterTest, AddsTensorsOfAnyConstantSize) {
+  for (int64_t size : {0, 1, 2, 3, 7, 16, 31, 64, 100}) ExpectRight(AddNest(size), {});
+}
+
+TEST(NestEmitterTest, BroadcastsAndMixesTypes) {
+  Nest nest;
+  nest.kept = {S("N"), 3, S("M")};
+  nest.operands = {{DType::kF32, {S("N"), 3, S("M")}},
+                   {DType::kU8, {3, 1}},
+                   {DType::kF16, {S("M")}},
+                   {DType::kBool, {S("N"), 1, S("M")}}};
+  Expr zero = Expr::ConstantInt(DType::kI64, 0);
+  Expr sum =
+      Load(nest, 0, {C(0), C(1), C(2)}) * Expr::Cast(DType::kF32, Load(nest, 1, {C(1), zero})) +
+      Expr::Cast(DType::kF32, Load(nest, 2, {C(2)}));
+  nest.result = Expr::Select(Load(nest, 3, {C(0), zero, C(2)}), sum, F32(-1));
+  nest.output = {DType::kF32, nest.kept};
+  ExpectRight(nest, {{"N", 2}, {"M", 77}});
+  ExpectRight(nest, {{"N", 5}, {"M", 3}});
+}
+
+TEST(NestEmitterTest, Transposes) {
+  for (DType dtype : {DType::kF32, DType::kU8, DType::kI64, DType::kBF16}) {
+    Nest nest;
+    nest.kept = {S("B"), S("W"), S("H")};
+    nest.operands = {{dtype, {S("B"), S("H"), S("W")}}};
+    nest.result = Load(nest, 0, {C(0), C(2), C(1)});
+    nest.output = {dtype, nest.kept};
+    ExpectRight(nest, {{"B", 2}, {"H", 37}, {"W", 53}});
+    ExpectRight(nest, {{"B", 1}, {"H", 3}, {"W", 130}});
+    ExpectRight(nest, {{"B", 1}, {"H", 300}, {"W", 2}});
+  }
+}
+
+TEST(NestEmitterTest, WritesAlongAnotherAxisThanTheInnermost) {
+  Nest nest;
+  nest.kept = {S("H"), S("W")};
+  nest.operands = {{DType::kF32, {S("H"), S("W")}}};
+  nest.result = Load(nest, 0, {C(0), C(1)}) * F32(2);
+  nest.output = {DType::kF32, {S("W"), S("H")}};
+  nest.output_coordinates = {C(1), C(0)};
+  ExpectRight(nest, {{"H", 45}, {"W", 70}});
+}
+
+TEST(NestEmitterTest, ConcatenatesIntoAPartOfTheOutput) {
+  Nest nest;
+  nest.kept = {S("N"), 10};
+  nest.operands = {{DType::kF32, {S("N"), 10}}};
+  nest.result = Load(nest, 0, {C(0), C(1)});
+  nest.output = {DType::kF32, {S("N"), 25}};
+  nest.output_coordinates = {C(0), C(1) + Expr::ConstantInt(DType::kI64, 15)};
+  ExpectRight(nest, {{"N", 9}});
+}
+
+TEST(NestEmitterTest, GathersRowsAndElements) {
+  Tensor index = *Tensor::Allocate(DType::kI64, {21});
+  for (int64_t n = 0; n < 21; ++n) index.SetFromInt64(n, (n * 7) % 11);
+  Nest rows;
+  rows.kept = {S("I"), S("D")};
+  rows.operands = {{DType::kF32, {11, S("D")}}, {DType::kI64, {S("I")}}};
+  rows.result = Load(rows, 0, {Load(rows, 1, {C(0)}), C(1)});
+  rows.output = {DType::kF32, rows.kept};
+  ExpectRight(rows, {{"I", 21}, {"D", 50}}, {Tensor(), index});
+  for (DType dtype : {DType::kF32, DType::kI8, DType::kF64}) {
+    Nest elements;
+    elements.kept = {S("D"), S("I")};
+    elements.operands = {{dtype, {S("D"), 11}}, {DType::kI64, {S("I")}}};
+    elements.result = Load(elements, 0, {C(0), Load(elements, 1, {C(1)})});
+    elements.output = {dtype, elements.kept};
+    ExpectRight(elements, {{"I", 21}, {"D", 5}}, {Tensor(), index});
+  }
+}
+
+TEST(NestEmitterTest, PadsInBothAxes) {
+  auto within = [](const Expr& e, const DimExpr& limit) {
+    return Expr::Binary(ExprOp::kBitAnd,
+                        Expr::Binary(ExprOp::kGe, e, Expr::ConstantInt(DType::kI64, 0)),
+                        Expr::Binary(ExprOp::kLt, e, Expr::Dim(limit)));
+  };
+  for (DType dtype : {DType::kF32, DType::kU8, DType::kF64}) {
+    Nest nest;
+    nest.kept = {S("H") + 4, S("W") + 6};
+    nest.operands = {{dtype, {S("H"), S("W")}}};
+    Expr y = C(0) - Expr::ConstantInt(DType::kI64, 1);
+    Expr x = C(1) - Expr::ConstantInt(DType::kI64, 3);
+    nest.result = Expr::GuardedLoad(
+        dtype, 0, {y, x}, Expr::Binary(ExprOp::kBitAnd, within(y, S("H")), within(x, S("W"))),
+        Expr::Constant(dtype, 9));
+    nest.output = {dtype, nest.kept};
+    ExpectRight(nest, {{"H", 5}, {"W", 61}});
+    ExpectRight(nest, {{"H", 2}, {"W", 1}});
+    ExpectRight(nest, {{"H", 3}, {"W", 0}});
+  }
+}
+
+TEST(NestEmitterTest, UsesCoordinatesAsValuesAndStrides) {
+  Nest nest;
+  nest.kept = {S("N")};
+  nest.operands = {{DType::kF32, {S("N") * 3}}};
+  Expr three = Expr::ConstantInt(DType::kI64, 3);
+  Expr half = Expr::Binary(ExprOp::kFloorDiv, C(0), Expr::ConstantInt(DType::kI64, 2));
+  nest.result =
+      Load(nest, 0, {C(0) * three}) + Load(nest, 0, {half}) + Expr::Cast(DType::kF32, C(0) * C(0));
+  nest.output = {DType::kF32, nest.kept};
+  ExpectRight(nest, {{"N", 100}});
+}
+
+Reduction Sum(Expr element) {
+  DType dtype = element.dtype();
+  Expr accumulator = Expr::Accumulator(dtype, 0);
+  return {.init = {Expr::Constant(dtype, 0)},
+          .update = {accumulator + element},
+          .merge = {accumulator + Expr::Accumulator(dtype, 1)},
+          .result = accumulator};
+}
+
+Reduction Maximum(Expr element) {
+  DType dtype = element.dtype();
+  Expr accumulator = Expr::Accumulator(dtype, 0);
+  return {.init = {Expr::Constant(dtype, -1e30)},
+          .update = {Expr::Binary(ExprOp::kMax, accumulator, element)},
+          .merge = {Expr::Binary(ExprOp::kMax, accumulator, Expr::Accumulator(dtype, 1))},
+          .result = accumulator};
+}
+
+TEST(NestEmitterTest, SumsAlongTheInnermostAxis) {
+  for (int64_t size : {0, 1, 2, 5, 15, 16, 31, 32, 33, 100, 1000}) {
+    for (bool constant : {true, false}) {
+      Nest nest;
+      DimExpr k = constant ? DimExpr(size) : S("K");
+      nest.kept = {S("N")};
+      nest.reduced = {k};
+      nest.operands = {{DType::kF32, {S("N"), k}}};
+      nest.reductions = {Sum(Load(nest, 0, {C(0), C(1)}))};
+      nest.result = Expr::Reduced(DType::kF32, 0) * F32(0.5);
+      nest.output = {DType::kF32, nest.kept};
+      ExpectRight(nest, {{"N", 7}, {"K", size}}, {}, {1e-4, 1e-4});
+    }
+  }
+}
+
+TEST(NestEmitterTest, SumsAlongTheOutermostAxis) {
+  for (int64_t size : {1, 3, 16, 50, 128}) {
+    Nest nest;
+    nest.kept = {S("N")};
+    nest.reduced = {S("K"), 3};
+    nest.operands = {{DType::kF64, {S("K"), 3, S("N")}}};
+    nest.reductions = {Sum(Load(nest, 0, {C(1), C(2), C(0)}))};
+    nest.result = Expr::Reduced(DType::kF64, 0);
+    nest.output = {DType::kF64, nest.kept};
+    ExpectRight(nest, {{"N", size}, {"K", 40}});
+  }
+}
+
+TEST(NestEmitterTest, MultipliesMatricesAsReductions) {
+  for (bool transposed : {false, true}) {
+    Nest nest;
+    nest.kept = {S("M"), S("N")};
+    nest.reduced = {S("K")};
+    nest.operands = {{DType::kF32, {S("M"), S("K")}},
+                     {DType::kF32, transposed ? Shape{S("N"), S("K")} : Shape{S("K"), S("N")}}};
+    Expr b = transposed ? Load(nest, 1, {C(1), C(2)}) : Load(nest, 1, {C(2), C(1)});
+    nest.reductions = {Sum(Load(nest, 0, {C(0), C(2)}) * b)};
+    nest.result = Expr::Reduced(DType::kF32, 0);
+    nest.output = {DType::kF32, nest.kept};
+    ExpectRight(nest, {{"M", 5}, {"N", 35}, {"K", 77}}, {}, {1e-4, 1e-4});
+  }
+}
+
+TEST(NestEmitterTest, FindsTheLargestAndItsPlace) {
+  Nest nest;
+  nest.kept = {S("N")};
+  nest.reduced = {S("K")};
+  nest.operands = {{DType::kF32, {S("N"), S("K")}}};
+  Expr best = Expr::Accumulator(DType::kF32, 0);
+  Expr place = Expr::Accumulator(DType::kI64, 1);
+  auto better = [](Expr value, Expr at, Expr old_value, Expr old_at) {
+    Expr equal = Expr::Binary(ExprOp::kEq, value, old_value);
+    Expr earlier = Expr::Binary(ExprOp::kLt, at, old_at);
+    return Expr::Binary(ExprOp::kBitOr, Expr::Binary(ExprOp::kGt, value, old_value),
+                        Expr::Binary(ExprOp::kBitAnd, equal, earlier));
+  };
+  Expr x = Load(nest, 0, {C(0), C(1)});
+  Expr take = better(x, C(1), best, place);
+  Expr other = Expr::Accumulator(DType::kF32, 2);
+  Expr other_place = Expr::Accumulator(DType::kI64, 3);
+  Expr take_other = better(other, other_place, best, place);
+  nest.reductions = {{.init = {F32(-1e30), Expr::ConstantInt(DType::kI64, 1 << 30)},
+                      .update = {Expr::Select(take, x, best), Expr::Select(take, C(1), place)},
+                      .merge = {Expr::Select(take_other, other, best),
+                                Expr::Select(take_other, other_place, place)},
+                      .result = place}};
+  nest.result = Expr::Reduced(DType::kI64, 0);
+  nest.output = {DType::kI64, nest.kept};
+  for (int64_t k : {1, 7, 32, 45, 300}) ExpectRight(nest, {{"N", 6}, {"K", k}});
+}
+
+// softmax over `axis` of [N, K, M].
+Nest Softmax(int axis, DimExpr n, DimExpr k, DimExpr m) {
+  Nest nest;
+  Shape shape = {n, k, m};
+  nest.operands = {{DType::kF32, shape}};
+  std::vector<Expr> at(3);
+  int32_t next = 0;
+  for (int n_axis = 0; n_axis < 3; ++n_axis) {
+    if (n_axis == axis) continue;
+    nest.kept.push_back(shape[static_cast<size_t>(n_axis)]);
+    at[static_cast<size_t>(n_axis)] = C(next++);
+  }
+  nest.reduced = {shape[static_cast<size_t>(axis)]};
+  at[static_cast<size_t>(axis)] = C(2);
+  Expr x = Load(nest, 0, at);
+  Expr e = Expr::Unary(ExprOp::kExp, x - Expr::Reduced(DType::kF32, 0));
+  nest.reductions = {Maximum(x), Sum(e)};
+  nest.result = e / Expr::Reduced(DType::kF32, 1);
+  nest.per_element = true;
+  nest.output = {DType::kF32, shape};
+  nest.output_coordinates = at;
+  return nest;
+}
+
+TEST(NestEmitterTest, ComputesSoftmaxOverEachAxis) {
+  for (int axis = 0; axis < 3; ++axis) {
+    Nest nest = Softmax(axis, S("N"), S("K"), S("M"));
+    ExpectRight(nest, {{"N", 3}, {"K", 40}, {"M", 65}}, {}, {1e-5, 1e-7});
+    ExpectRight(nest, {{"N", 2}, {"K", 1}, {"M", 5}}, {}, {1e-5, 1e-7});
+  }
+  ExpectRight(Softmax(2, S("N"), 3, 128), {{"N", 4}}, {}, {1e-5, 1e-7});
+}
+
+TEST(NestEmitterTest, NormalisesRows) {
+  Nest nest;
+  nest.kept = {S("N")};
+  nest.reduced = {384};
+  nest.operands = {{DType::kF32, {S("N"), 384}}, {DType::kF32, {384}}};
+  Expr x = Load(nest, 0, {C(0), C(1)});
+  Expr scale = F32(1.0 / 384);
+  Expr mean = Expr::Reduced(DType::kF32, 0);
+  nest.reductions = {Sum(x), Sum((x - mean) * (x - mean))};
+  nest.reductions[0].result = Expr::Accumulator(DType::kF32, 0) * scale;
+  Expr variance = Expr::Reduced(DType::kF32, 1) * scale + F32(1e-5);
+  nest.result = (x - mean) / Expr::Unary(ExprOp::kSqrt, variance) * Load(nest, 1, {C(1)});
+  nest.per_element = true;
+  nest.output = {DType::kF32, {S("N"), 384}};
+  ExpectRight(nest, {{"N", 9}}, {}, {1e-4, 1e-5});
+}
+
+TEST(NestEmitterTest, ConvolvesDepthwise) {
+  Nest nest;
+  nest.kept = {S("H"), S("W"), 40};
+  nest.reduced = {3, 3};
+  nest.operands = {{DType::kF32, {S("H"), S("W"), 40}}, {DType::kF32, {3, 3, 40}}};
+  Expr one = Expr::ConstantInt(DType::kI64, 1);
+  Expr zero = Expr::ConstantInt(DType::kI64, 0);
+  Expr y = C(0) + C(3) - one;
+  Expr x = C(1) + C(4) - one;
+  auto within = [&](Expr e, const char* limit) {
+    return Expr::Binary(ExprOp::kBitAnd, Expr::Binary(ExprOp::kGe, e, zero),
+                        Expr::Binary(ExprOp::kLt, e, Expr::Dim(S(limit))));
+  };
+  Expr inside = Expr::Binary(ExprOp::kBitAnd, within(y, "H"), within(x, "W"));
+  Expr pixel = Expr::GuardedLoad(DType::kF32, 0, {y, x, C(2)}, inside, F32(0));
+  nest.reductions = {Sum(pixel * Load(nest, 1, {C(3), C(4), C(2)}))};
+  nest.result = Expr::Binary(ExprOp::kMax, Expr::Reduced(DType::kF32, 0), F32(0));
+  nest.output = {DType::kF32, nest.kept};
+  ExpectRight(nest, {{"H", 6}, {"W", 7}}, {}, {1e-4, 1e-4});
+}
+
+TEST(NestEmitterTest, ReducesEverythingToOneElement) {
+  Nest nest;
+  nest.reduced = {S("N"), S("M")};
+  nest.operands = {{DType::kI32, {S("N"), S("M")}}};
+  nest.reductions = {Sum(Load(nest, 0, {C(0), C(1)}))};
+  nest.result = Expr::Reduced(DType::kI32, 0);
+  nest.output = {DType::kI32, {}};
+  ExpectRight(nest, {{"N", 13}, {"M", 37}});
+  ExpectRight(nest, {{"N", 1}, {"M", 1}});
+}
+
+TEST(NestEmitterTest, PoolsWithStride) {
+  Nest nest;
+  nest.kept = {2, S("H"), S("W")};
+  nest.reduced = {2, 2};
+  nest.operands = {{DType::kF32, {2, S("H") * 2, S("W") * 2}}};
+  Expr two = Expr::ConstantInt(DType::kI64, 2);
+  nest.reductions = {Maximum(Load(nest, 0, {C(0), C(1) * two + C(3), C(2) * two + C(4)}))};
+  nest.result = Expr::Reduced(DType::kF32, 0);
+  nest.output = {DType::kF32, nest.kept};
+  ExpectRight(nest, {{"H", 5}, {"W", 37}});
+}
+
+TEST(NestEmitterTest, RowsKeepTheirBitsInOtherBatches) {
+  for (const Target& target : RunnableTargets()) {
+    Nest nest = Softmax(2, S("N"), S("K"), S("M"));
+    CompiledStage stage = *CompiledStage::Compile(nest, target);
+    Tensor all = RandomTensor(DType::kF32, {64, 2, 45}, 3);
+    auto run = [&](int64_t n) {
+      Tensor input = *Tensor::View(DType::kF32, {n, 2, 45},
+                                   all.bytes().first(static_cast<size_t>(n) * 2 * 45 * 4), nullptr);
+      Tensor output = *Tensor::Allocate(DType::kF32, {n, 2, 45});
+      CHECK_OK(stage.Run({&input, 1}, output, SymbolValues({{"N", n}, {"K", 2}, {"M", 45}}), {}));
+      return output;
+    };
+    Tensor whole = run(64);
+    for (int64_t n : {1, 2, 7}) {
+      Tensor part = run(n);
+      EXPECT_EQ(memcmp(part.bytes().data(), whole.bytes().data(), part.bytes().size()), 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace stampmill
