@@ -2,6 +2,8 @@
 
 #include <fcntl.h>
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -53,11 +55,16 @@ class ResultTaker {
   KernelCache& cache_;
 };
 
+// By the affinity mask.
+int32_t CpuCount() {
+  return std::max<int32_t>(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
+}
+
 WorkerRequest RequestFor(const CompileRequest& request, const KernelCache& cache) {
   return {.model_path = request.model_path,
           .target = request.target,
           .options = request.options,
-          .threads = request.threads,
+          .threads = request.threads > 0 ? request.threads : CpuCount(),
           .cache_directory = cache.directory(),
           .cache_is_default = cache.is_default(),
           .cache_writable = !cache.read_only(),

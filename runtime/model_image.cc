@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "compiler/compile.h"
+#include "devices/host.h"
 
 namespace stampmill {
 namespace {
@@ -25,6 +25,15 @@ absl::StatusOr<CacheObjectPtr> GetObject(const Digest& digest, KernelCache& cach
 absl::StatusOr<ModelImage> FindModelImage(const ModelSource& source, KernelCache& cache) {
   ASSIGN_OR_RETURN(const ModelRecord record, cache.FindModel(source));
   return OpenModelImage(record, cache);
+}
+
+CompileRequest RequestFor(const std::string& path, const ModelImageOptions& options) {
+  return {.model_path = path,
+          .target = options.target,
+          .options = options.options,
+          .threads = options.compile_threads > 0 ? options.compile_threads : UsableCpuCount(),
+          .worker_program = options.worker_program,
+          .progress = options.progress};
 }
 
 }  // namespace
@@ -51,13 +60,7 @@ absl::StatusOr<ModelImage> OpenModelImage(const ModelRecord& record, KernelCache
 absl::StatusOr<ModelImage> FindOrCompileModel(const std::string& path,
                                               const ModelImageOptions& options,
                                               KernelCache& cache) {
-  CompileRequest request;
-  request.model_path = path;
-  request.target = options.target;
-  request.options = options.options;
-  request.threads = options.compile_threads;
-  request.worker_program = options.worker_program;
-  request.progress = options.progress;
+  const CompileRequest request = RequestFor(path, options);
   const ModelSource source = SourceOf(request);
   absl::StatusOr<ModelImage> image = FindModelImage(source, cache);
   if (image.ok() || (!absl::IsNotFound(image.status()) && !absl::IsDataLoss(image.status()))) {
@@ -73,6 +76,12 @@ absl::StatusOr<ModelImage> FindOrCompileModel(const std::string& path,
   }
   RETURN_IF_ERROR(Compile(request, cache).status());
   return FindModelImage(source, cache);
+}
+
+absl::StatusOr<CompileStatistics> EnsureCompiled(const std::string& path,
+                                                 const ModelImageOptions& options,
+                                                 KernelCache& cache) {
+  return Compile(RequestFor(path, options), cache);
 }
 
 }  // namespace stampmill

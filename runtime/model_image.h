@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "compiler/cache/kernel_cache.h"
 #include "compiler/cache/model_record.h"
+#include "compiler/compile.h"
 #include "runtime/model.h"
 
 namespace stampmill {
@@ -31,5 +32,10 @@ struct ModelImageOptions {
 // it is damaged or old is compiled once and kept there. Errors name the file or the model's fault.
 absl::StatusOr<ModelImage> FindOrCompileModel(const std::string& path,
                                               const ModelImageOptions& options, KernelCache& cache);
+
+// Only compiles, unless the cache has it (statistics are then 0): ahead-of-time compilation.
+absl::StatusOr<CompileStatistics> EnsureCompiled(const std::string& path,
+                                                 const ModelImageOptions& options,
+                                                 KernelCache& cache);
 
 }  // namespace stampmill

@@ -12,7 +12,6 @@
 #include "compiler/compiler_abi.h"
 #include "compiler/onnx/importer.h"
 #include "compiler/worker/kernel_builder.h"
-#include "devices/host.h"
 
 namespace stampmill {
 namespace {
@@ -116,7 +115,7 @@ absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, Kernel
   ASSIGN_OR_RETURN(BuiltKernels built,
                    BuildKernels(model.kernels,
                                 {.target = options.target,
-                                 .threads = job.threads > 0 ? job.threads : UsableCpuCount(),
+                                 .threads = job.threads,
                                  .progress = progress},
                                 cache));
   progress("packing weights");

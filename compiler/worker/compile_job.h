@@ -17,7 +17,7 @@ struct CompileJob {
   std::string model_path;
   std::string target;   // devices/target.h's text
   std::string options;  // ParsePassOptions
-  int32_t threads = 0;  // 0: as many as the process may use
+  int32_t threads = 1;
   // From one thread at a time, in order.
   std::function<void(absl::string_view)> progress;
 };

@@ -1,0 +1,40 @@
+// `stampmill bench model|kernel|serve`: hands over to the benchmark that is named.
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "server/command_line.h"
+#include "server/commands.h"
+
+namespace stampmill {
+namespace {
+
+struct Benchmark {
+  const char* name;
+  const char* summary;
+  int (*run)(int argc, char** argv);
+};
+
+constexpr Benchmark kBenchmarks[] = {
+    {"model", "latency of a model without a server", RunBenchModel},
+    {"kernel", "speed of compiled kernels against what the machine can do", RunBenchKernel},
+};
+
+}  // namespace
+
+int RunBench(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  for (const Benchmark& benchmark : kBenchmarks) {
+    if (name == benchmark.name) return benchmark.run(argc - 1, argv + 1);
+  }
+  if (name == "--help" || name == "-h") {
+    for (const Benchmark& benchmark : kBenchmarks) {
+      printf("stampmill bench %-8s %s\n", benchmark.name, benchmark.summary);
+    }
+    return kExitDone;
+  }
+  return FailUsage(absl::StrCat("bench: got '", name, "', limit model, kernel"));
+}
+
+}  // namespace stampmill
