@@ -88,10 +88,12 @@ ValueId Graph::AddValue(Value value) {
 }
 
 ValueId Graph::AddInput(absl::string_view name, DType dtype, Shape shape) {
-  const ValueId id =
-      AddValue({.name = std::string(name), .dtype = dtype, .shape = std::move(shape)});
-  inputs_.push_back(id);
-  return id;
+  return AddInput({.name = std::string(name), .dtype = dtype, .shape = std::move(shape)});
+}
+
+ValueId Graph::AddInput(Value value) {
+  inputs_.push_back(AddValue(std::move(value)));
+  return inputs_.back();
 }
 
 ValueId Graph::AddConstant(absl::string_view name, Tensor tensor) {

@@ -87,6 +87,8 @@ class Graph {
  public:
   ValueId AddValue(Value value);
   ValueId AddInput(absl::string_view name, DType dtype, Shape shape);
+  // For inputs of bodies, whose shapes are inferred from the node they belong to.
+  ValueId AddInput(Value value);
   ValueId AddConstant(absl::string_view name, Tensor tensor);
   // Appends a node with `output_count` new values; they are named after the node unless names are
   // given. Inputs must exist (CHECK: callers are builders and passes; the importer checks first).
