@@ -114,7 +114,7 @@ absl::StatusOr<std::vector<Tensor>> ArgReference(const ReferenceArguments& argum
 }
 
 absl::Status LowerArg(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const ArgAttributes attributes, ReadArg(context.node(), shape.size()));
   const std::vector<size_t> reduced = {attributes.axis};
   const std::vector<size_t> kept = OtherAxes(reduced, shape.size());

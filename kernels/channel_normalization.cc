@@ -91,7 +91,7 @@ absl::StatusOr<std::optional<ChannelLine>> ConstantLine(const LowerContext& cont
 }
 
 absl::Status LowerBatchNorm(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const float epsilon, context.node().Float("epsilon", 1e-5f));
   const DType compute = ComputeType(context.input(0).dtype);
   const std::vector<Expr> coords = Coords(0, shape.size());
@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<Tensor>> LrnReference(const ReferenceArguments& argum
 }
 
 absl::Status LowerLrn(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const LrnAttributes lrn, ReadLrn(context.node()));
   const size_t axis = ChannelAxis(context.node(), shape.size());
   const DType dtype = context.input(0).dtype;

@@ -264,7 +264,7 @@ struct ConvPlan {
 
 absl::StatusOr<ConvPlan> PlanConv(const LowerContext& context) {
   ConvPlan plan{.inputs = InputsOf(context.node())};
-  const Shape& x = context.InputShape(plan.inputs.x);
+  const Shape x = context.InputShape(plan.inputs.x);
   plan.axes = {x.size(), ChannelsLast(context.node())};
   plan.w_dims = ConstantShape(context.InputShape(plan.inputs.w));
   ASSIGN_OR_RETURN(plan.groups, ReadGroups(context.node(), plan.w_dims[0], plan.w_dims[1]));
@@ -395,7 +395,7 @@ absl::Status SetWeights(LowerContext& context, const ConvPlan& plan, const ConvK
 absl::Status LowerConvContraction(LowerContext& context) {
   ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(context));
   const Groups& groups = plan.groups;
-  const Shape& shape = *context.output(0).shape;
+  const Shape shape = *context.output(0).shape;
   Product product;
   product.accumulator = plan.accumulator;
   Expr group = Int(0);
@@ -464,7 +464,7 @@ absl::StatusOr<Expr> LoadNestWeight(LowerContext& context, const ConvPlan& plan,
 absl::Status LowerConvNest(LowerContext& context) {
   ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(context));
   const Groups& groups = plan.groups;
-  const Shape& shape = *context.output(0).shape;
+  const Shape shape = *context.output(0).shape;
   Nest nest{.kept = shape};
   const std::vector<Expr> kept = Coords(0, shape.size());
   const Expr& m = kept[plan.axes.channel()];

@@ -233,8 +233,8 @@ BatchAxes DealBatch(const Shape& batch, const Shape& b_batch) {
 
 absl::Status LowerMatMulContraction(LowerContext& context) {
   const bool quantised = context.node().op_type == "MatMulInteger";
-  const Shape& a = context.InputShape(0);
-  const Shape& b = context.InputShape(1);
+  const Shape a = context.InputShape(0);
+  const Shape b = context.InputShape(1);
   const MatMulAxes<Shape> axes(a, b);
   const Shape batch = OutputBatch(context, axes);
   BatchAxes dealt = DealBatch(batch, axes.b_batch);
@@ -288,8 +288,8 @@ absl::Status LowerMatMulContraction(LowerContext& context) {
 // One column, or a type that no contraction accumulates: a plain reduction.
 absl::Status LowerMatMulNest(LowerContext& context) {
   const bool quantised = context.node().op_type == "MatMulInteger";
-  const Shape& a = context.InputShape(0);
-  const Shape& b = context.InputShape(1);
+  const Shape a = context.InputShape(0);
+  const Shape b = context.InputShape(1);
   const MatMulAxes<Shape> axes(a, b);
   const Shape batch = OutputBatch(context, axes);
   const DType dtype = context.output(0).dtype;
@@ -324,7 +324,7 @@ absl::Status LowerMatMulNest(LowerContext& context) {
 }
 
 bool ContractsMatMul(const LowerContext& context) {
-  const Shape& b = context.InputShape(1);
+  const Shape b = context.InputShape(1);
   return b.size() > 1 && !b.back().IsConstant(1) &&
          ContractionAccumulator(context.output(0).dtype).has_value();
 }
@@ -431,7 +431,7 @@ Expr GemmResult(const LowerContext& context, const GemmAttributes& gemm, StageOp
 absl::Status LowerGemmContraction(LowerContext& context) {
   ASSIGN_OR_RETURN(const GemmAttributes gemm, ReadGemm(context.node()));
   const DType dtype = context.output(0).dtype;
-  const Shape& shape = *context.output(0).shape;
+  const Shape shape = *context.output(0).shape;
   Product product;
   product.accumulator = *ContractionAccumulator(dtype);
   product.m = {shape[0]};

@@ -179,7 +179,7 @@ void EmitStatistic(LowerContext& context, const StageOperands& operands, const N
 
 template <bool centered>
 absl::Status LowerLayerNorm(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const size_t axis, FirstNormalizedAxis(context.node(), shape.size()));
   ASSIGN_OR_RETURN(const float epsilon, context.node().Float("epsilon", 1e-5f));
   const DType compute = ComputeType(context.input(0).dtype);
@@ -274,7 +274,7 @@ absl::StatusOr<std::vector<Tensor>> GroupNormReference(const ReferenceArguments&
 }
 
 absl::Status LowerGroupNorm(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   const ActivationAxes axes{shape.size(), ChannelsLast(context.node())};
   const DimExpr& channels = shape[axes.channel()];
   ASSIGN_OR_RETURN(const DimExpr groups, GroupCount(context.node(), channels));
@@ -382,7 +382,7 @@ absl::StatusOr<std::vector<Tensor>> PlainNormReference(const ReferenceArguments&
 }
 
 absl::Status LowerPlainNorm(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const std::vector<size_t> reduced, NormalizedAxes(context.node(), shape.size()));
   ASSIGN_OR_RETURN(const int64_t p, Norm(context.node()));
   const std::vector<size_t> kept = OtherAxes(reduced, shape.size());

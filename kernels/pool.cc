@@ -203,8 +203,8 @@ struct PoolNest {
 
 PoolNest StartNest(const LowerContext& context, const PoolPlan& plan, const Expr& outside) {
   PoolNest pool;
-  const Shape& x = context.InputShape(0);
-  const Shape& y = *context.output(0).shape;
+  const Shape x = context.InputShape(0);
+  const Shape y = *context.output(0).shape;
   const ActivationAxes& axes = plan.axes;
   Expr batch, channel;
   if (plan.global) {
@@ -268,7 +268,7 @@ void Finish(LowerContext& context, PoolNest pool, size_t output) {
 
 // Indices are those of the tensor with channels first, whatever the layout.
 void LowerIndices(LowerContext& context, const PoolPlan& plan) {
-  const Shape& x = context.InputShape(0);
+  const Shape x = context.InputShape(0);
   const Shape space = plan.axes.Space(x);
   PoolNest pool = StartNest(context, plan, LowestValue(context.input(0).dtype));
   Expr flat = Int(0);

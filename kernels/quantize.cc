@@ -216,7 +216,7 @@ struct QuantizeMap {
 };
 
 absl::StatusOr<QuantizeMap> StartMap(const LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const Granularity granularity,
                    ReadGranularity(context.node(), shape.size(), context.InputShape(1)));
   QuantizeMap map;
@@ -304,7 +304,7 @@ Reduction FromZero(const Expr& x, ExprOp op) {
 }
 
 absl::Status LowerDynamic(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   const DType real = DType::kF32;
   const auto constant = [&](double value) { return Expr::Constant(real, value); };
   const std::vector<ValueId>& outputs = context.node().outputs;

@@ -40,6 +40,11 @@ absl::StatusOr<std::vector<size_t>> AxesToReduce(const Node& node, const std::ve
   return all;
 }
 
+// Whether integers are summed as real numbers: their result is one.
+constexpr bool InReals(ReduceKind kind) {
+  return kind == ReduceKind::kL2 || kind == ReduceKind::kLogSum || kind == ReduceKind::kLogSumExp;
+}
+
 bool Supports(ReduceKind kind, DType dtype) {
   if (dtype == DType::kBool) return kind == ReduceKind::kMax || kind == ReduceKind::kMin;
   return dtype != DType::kInvalid;
@@ -171,7 +176,8 @@ absl::StatusOr<std::vector<Tensor>> ReduceReference(const ReferenceArguments& ar
     output =
         MakeTensor(data.dtype(), shape, LogSumExp(ReadValues<double>(data), places, output_count));
   } else {
-    output = WithArithmeticType(data.dtype(), [&]<typename T>(T) {
+    const DType computed = InReals(kind) ? DType::kF64 : data.dtype();
+    output = WithArithmeticType(computed, [&]<typename T>(T) {
       const std::vector<T> x = ReadValues<T>(data);
       std::vector<T> total(output_count, Identity<T>(kind, data.dtype()));
       for (size_t i = 0; i < x.size(); ++i) {
@@ -198,10 +204,8 @@ Reduction FoldReduction(const Expr& value, const Expr& identity, ExprOp op) {
 // What an element is before it is combined, and the type in which that happens.
 Expr Prepared(ReduceKind kind, const Expr& element) {
   const DType dtype = element.dtype();
-  if (kind == ReduceKind::kLogSumExp || (kind == ReduceKind::kLogSum && !IsFloat(dtype))) {
-    return Expr::Cast(RealType(dtype), element);
-  }
-  const Expr value = Expr::Cast(ComputeType(dtype), element);
+  const bool real = InReals(kind) && !IsFloat(dtype);
+  const Expr value = Expr::Cast(real ? RealType(dtype) : ComputeType(dtype), element);
   if (kind == ReduceKind::kL1) {
     return IsUnsignedInteger(dtype) ? value : Expr::Unary(ExprOp::kAbs, value);
   }
@@ -231,8 +235,7 @@ Expr Finished(ReduceKind kind, const Expr& total, const DimExpr& count) {
     case ReduceKind::kMean:
       return total / Expr::Cast(dtype, Extent(count));
     case ReduceKind::kL2:
-      return Expr::Unary(ExprOp::kSqrt,
-                         IsFloat(dtype) ? total : Expr::Cast(RealType(dtype), total));
+      return Expr::Unary(ExprOp::kSqrt, total);
     case ReduceKind::kLogSum:
       return Expr::Unary(ExprOp::kLog, total);
     default:
@@ -242,7 +245,7 @@ Expr Finished(ReduceKind kind, const Expr& total, const DimExpr& count) {
 
 template <ReduceKind kind>
 absl::Status LowerReduce(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   std::vector<int64_t> axes;
   if (context.HasInput(1)) {
     ASSIGN_OR_RETURN(axes, FixedInts(context.node(), context.input(1)));
@@ -272,7 +275,7 @@ absl::Status LowerReduce(LowerContext& context) {
     nest.result = Expr::Cast(dtype, Finished(kind, Expr::Reduced(value.dtype(), 0), count));
   }
   // Dims of 1 that keepdims leaves are no axes of the nest: the output is addressed as they say.
-  const Shape& output = *context.output(0).shape;
+  const Shape output = *context.output(0).shape;
   nest.output = {.dtype = dtype, .shape = output};
   if (output.size() != kept.size()) {
     nest.output_coordinates.assign(output.size(), Int(0));

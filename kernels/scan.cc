@@ -320,7 +320,7 @@ void EmitRanks(LowerContext& context, const TopAttributes& top, const Shape& sha
 }
 
 absl::Status LowerTop(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const TopAttributes top, ReadTop(context.node(), shape.size()));
   const ValueId ranks = context.NewValue(DType::kI64, shape, "ranks");
   EmitRanks(context, top, shape, ranks);

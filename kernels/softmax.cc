@@ -69,7 +69,7 @@ void LowerScalar(LowerContext& context, bool logarithm) {
 
 template <bool logarithm>
 absl::Status LowerSoftmax(LowerContext& context) {
-  const Shape& shape = context.InputShape(0);
+  const Shape shape = context.InputShape(0);
   if (shape.empty()) {
     LowerScalar(context, logarithm);
     return absl::OkStatus();

