@@ -48,6 +48,10 @@ absl::Status InferBatchNorm(InferContext& context) {
 absl::StatusOr<std::vector<Tensor>> BatchNormReference(const ReferenceArguments& arguments) {
   const Tensor& input = arguments.inputs[0];
   const Dims& dims = input.shape();
+  ASSIGN_OR_RETURN(const int64_t training, arguments.node.Int("training_mode", 0));
+  if (training != 0) {
+    return absl::UnimplementedError(absl::StrCat(arguments.node.Describe(), ": training_mode 1"));
+  }
   ASSIGN_OR_RETURN(const float epsilon, arguments.node.Float("epsilon", 1e-5f));
   std::vector<std::vector<double>> statistics;
   for (size_t i = 1; i <= 4; ++i) statistics.push_back(ReadValues<double>(arguments.inputs[i]));

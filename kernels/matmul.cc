@@ -1,6 +1,8 @@
-// MatMul, MatMulInteger and Gemm. MatMul broadcasts batch axes as numpy does; a batch axis along
-// which the right-hand side does not vary becomes an axis of rows, so that weights are packed once
-// and rows of all batches share them.
+// MatMul, MatMulInteger, QLinearMatMul and Gemm. MatMul broadcasts batch axes as numpy does; a
+// batch axis along which the right-hand side does not vary becomes an axis of rows, so that weights
+// are packed once and rows of all batches share them.
+#include <array>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -33,11 +35,39 @@ struct MatMulAxes {
   }
 };
 
+constexpr size_t kAbsent = ~size_t{0};
+
+// Which input is what; kAbsent: the operator has none.
+struct ProductInputs {
+  size_t a = 0, b = 1;
+  size_t a_zero = kAbsent, b_zero = kAbsent;
+  size_t a_scale = kAbsent, b_scale = kAbsent, y_scale = kAbsent, y_zero = kAbsent;
+
+  bool quantised() const { return a_zero != kAbsent; }
+};
+
+ProductInputs InputsOf(const Node& node) {
+  ProductInputs inputs;
+  if (node.op_type == "MatMulInteger") inputs = {.a = 0, .b = 1, .a_zero = 2, .b_zero = 3};
+  if (node.op_type == "QLinearMatMul") {
+    inputs = {.a = 0,
+              .b = 3,
+              .a_zero = 2,
+              .b_zero = 5,
+              .a_scale = 1,
+              .b_scale = 4,
+              .y_scale = 6,
+              .y_zero = 7};
+  }
+  return inputs;
+}
+
 bool IsByte(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
 
 absl::StatusOr<Shape> InferProductShape(InferContext& context) {
-  ASSIGN_OR_RETURN(const Shape a, context.InputShape(0));
-  ASSIGN_OR_RETURN(const Shape b, context.InputShape(1));
+  const ProductInputs inputs = InputsOf(context.node());
+  ASSIGN_OR_RETURN(const Shape a, context.InputShape(inputs.a));
+  ASSIGN_OR_RETURN(const Shape b, context.InputShape(inputs.b));
   if (a.empty() || b.empty()) return context.Error("a scalar cannot be multiplied as a matrix");
   const MatMulAxes<Shape> axes(a, b);
   const DimExpr& b_length = b[axes.has_n ? b.size() - 2 : 0];
@@ -59,25 +89,42 @@ absl::Status InferMatMul(InferContext& context) {
   return context.SetOutput(0, dtype, std::move(shape));
 }
 
-// a_zero_point: a scalar or one a row of A; b_zero_point: a scalar or one a column of B.
-absl::Status InferMatMulInteger(InferContext& context) {
-  for (size_t i = 0; i < 2; ++i) {
-    ASSIGN_OR_RETURN(const DType dtype, context.InputDType(i));
-    ASSIGN_OR_RETURN(const Shape shape, context.InputShape(i));
+// A scale or zero point of A has one element or one for each row, of B one for each column.
+absl::Status CheckQuantisation(InferContext& context, size_t input, const DimExpr& lines) {
+  if (input == kAbsent || !context.HasInput(input)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const Shape shape, context.InputShape(input));
+  if (shape.empty() || (shape.size() == 1 && shape[0].IsConstant(1))) return absl::OkStatus();
+  if (shape.size() != 1) {
+    return context.Unsupported(absl::StrCat("input ", input, " of shape ", ToString(shape),
+                                            ": scales and zero points have rank 1 at most"));
+  }
+  return RequireEqual(context, shape[0], lines, "zero points or scales and rows or columns");
+}
+
+absl::Status InferQuantised(InferContext& context) {
+  const ProductInputs inputs = InputsOf(context.node());
+  for (const auto& [side, zero, scale, from_end] :
+       {std::array<size_t, 4>{inputs.a, inputs.a_zero, inputs.a_scale, 2},
+        std::array<size_t, 4>{inputs.b, inputs.b_zero, inputs.b_scale, 1}}) {
+    ASSIGN_OR_RETURN(const DType dtype, context.InputDType(side));
+    ASSIGN_OR_RETURN(const Shape shape, context.InputShape(side));
     if (!IsByte(dtype)) return context.Error("A and B must be int8 or uint8");
-    if (!context.HasInput(i + 2)) continue;
-    ASSIGN_OR_RETURN(const DType zero_dtype, context.InputDType(i + 2));
+    const DimExpr lines = shape.size() < 2 ? DimExpr(1) : shape[shape.size() - from_end];
+    RETURN_IF_ERROR(CheckQuantisation(context, zero, lines));
+    RETURN_IF_ERROR(CheckQuantisation(context, scale, lines));
+    if (!context.HasInput(zero)) continue;
+    ASSIGN_OR_RETURN(const DType zero_dtype, context.InputDType(zero));
     if (zero_dtype != dtype) return context.Error("a zero point must have its tensor's type");
-    ASSIGN_OR_RETURN(const Shape zero, context.InputShape(i + 2));
-    if (zero.empty() || (zero.size() == 1 && zero[0].IsConstant(1))) continue;
-    if (zero.size() != 1 || shape.size() < 2) {
-      return context.Unsupported("zero points of rank 2 and more");
-    }
-    RETURN_IF_ERROR(RequireEqual(context, zero[0], shape[shape.size() - (i == 0 ? 2 : 1)],
-                                 "zero points and rows or columns"));
+  }
+  DType dtype = DType::kI32;
+  if (inputs.y_zero != kAbsent) {
+    RETURN_IF_ERROR(CheckQuantisation(context, inputs.y_scale, 1));
+    RETURN_IF_ERROR(CheckQuantisation(context, inputs.y_zero, 1));
+    ASSIGN_OR_RETURN(dtype, context.InputDType(inputs.y_zero));
+    if (!IsByte(dtype)) return context.Error("Y must be int8 or uint8");
   }
   ASSIGN_OR_RETURN(Shape shape, InferProductShape(context));
-  return context.SetOutput(0, DType::kI32, std::move(shape));
+  return context.SetOutput(0, dtype, std::move(shape));
 }
 
 // Reference. Elements of A and B less their zero points, then plain loops.
@@ -141,43 +188,90 @@ void SubtractZeroPoints(std::vector<int64_t>& values, const Tensor& zero_points,
   }
 }
 
-absl::StatusOr<std::vector<Tensor>> MatMulIntegerReference(const ReferenceArguments& arguments) {
-  const Tensor& a = arguments.inputs[0];
-  const Tensor& b = arguments.inputs[1];
+// sums * a_scale * b_scale / y_scale, rounded, + y_zero, saturated. Scales of A go with rows, of B
+// with columns; the sums are [..., rows, columns].
+absl::StatusOr<Tensor> Requantise(const ReferenceArguments& arguments, const ProductInputs& inputs,
+                                  const std::vector<int64_t>& sums, const Dims& dims, int64_t rows,
+                                  int64_t columns) {
+  const auto read = [&](size_t i) { return ReadValues<double>(arguments.inputs[i]); };
+  const std::vector<double> a_scale = read(inputs.a_scale), b_scale = read(inputs.b_scale);
+  const double y_scale = read(inputs.y_scale)[0], y_zero = read(inputs.y_zero)[0];
+  std::vector<double> values;
+  for (size_t i = 0; i < sums.size(); ++i) {
+    const size_t row = i / static_cast<size_t>(columns) % static_cast<size_t>(rows);
+    const size_t column = i % static_cast<size_t>(columns);
+    const double scale = a_scale[a_scale.size() == 1 ? 0 : row] *
+                         b_scale[b_scale.size() == 1 ? 0 : column] / y_scale;
+    values.push_back(std::nearbyint(static_cast<double>(sums[i]) * scale) + y_zero);
+  }
+  return MakeTensor(arguments.inputs[inputs.y_zero].dtype(), dims, values);
+}
+
+absl::StatusOr<std::vector<Tensor>> QuantisedReference(const ReferenceArguments& arguments) {
+  const ProductInputs inputs = InputsOf(arguments.node);
+  const Tensor& a = arguments.inputs[inputs.a];
+  const Tensor& b = arguments.inputs[inputs.b];
   ASSIGN_OR_RETURN(const Dims batch, ProductBatch(a.shape(), b.shape()));
   std::vector<int64_t> a_values = ReadValues<int64_t>(a);
   std::vector<int64_t> b_values = ReadValues<int64_t>(b);
   const auto has = [&](size_t i) {
     return arguments.inputs.size() > i && arguments.inputs[i].valid();
   };
-  if (has(2)) {
-    const int64_t rows = a.rank() > 1 ? a.shape()[a.shape().size() - 2] : 1;
-    SubtractZeroPoints(a_values, arguments.inputs[2], a.shape().back(), rows);
+  const int64_t rows = a.rank() > 1 ? a.shape()[a.shape().size() - 2] : 1;
+  const int64_t columns = b.rank() > 1 ? b.shape().back() : 1;
+  if (has(inputs.a_zero)) {
+    SubtractZeroPoints(a_values, arguments.inputs[inputs.a_zero], a.shape().back(), rows);
   }
-  if (has(3)) SubtractZeroPoints(b_values, arguments.inputs[3], 1, b.shape().back());
-  ASSIGN_OR_RETURN(Tensor output,
-                   MakeTensor(DType::kI32, ProductDims(a.shape(), b.shape(), batch),
-                              Multiply(a_values, a.shape(), b_values, b.shape(), batch)));
-  return One(std::move(output));
+  if (has(inputs.b_zero)) SubtractZeroPoints(b_values, arguments.inputs[inputs.b_zero], 1, columns);
+  const std::vector<int64_t> sums = Multiply(a_values, a.shape(), b_values, b.shape(), batch);
+  const Dims dims = ProductDims(a.shape(), b.shape(), batch);
+  absl::StatusOr<Tensor> output = inputs.y_scale == kAbsent
+                                      ? MakeTensor(DType::kI32, dims, sums)
+                                      : Requantise(arguments, inputs, sums, dims, rows, columns);
+  if (!output.ok()) return output.status();
+  return One(*std::move(output));
 }
 
 // Lowering.
 
-// Zero point number `i` of the node for the element of row or column `place`.
-Expr ZeroPoint(const LowerContext& context, StageOperands& operands, size_t i, const Expr& place) {
-  const int32_t zero = operands.AddInput(context, i);
-  const Shape& shape = operands.operand(zero).shape;
+// Input `i`, a scale or zero point, for the row or column `line`.
+Expr LoadLine(const LowerContext& context, StageOperands& operands, size_t i, const Expr& line) {
+  const int32_t operand = operands.AddInput(context, i);
   std::vector<Expr> coords;
-  if (!shape.empty()) coords.push_back(shape[0].IsConstant(1) ? Int(0) : place);
-  return Expr::Cast(DType::kI32, operands.Load(zero, std::move(coords)));
+  for (const DimExpr& dim : operands.operand(operand).shape) {
+    coords.push_back(dim.IsConstant(1) ? Int(0) : line);
+  }
+  return operands.Load(operand, std::move(coords));
 }
 
-// The constant right-hand side of MatMulInteger less its zero points, when both are known.
-absl::StatusOr<std::optional<Tensor>> ConstantRight(const LowerContext& context) {
-  const std::optional<Tensor>& b = context.input(1).constant;
+// `value` less zero point `i` of its row or column, where the node has one.
+Expr LessZeroPoint(const LowerContext& context, StageOperands& operands, const Expr& value,
+                   size_t i, const Expr& line) {
+  if (i == kAbsent || !context.HasInput(i)) return value;
+  return value - Expr::Cast(DType::kI32, LoadLine(context, operands, i, line));
+}
+
+// What becomes of a sum.
+Expr ProductResult(const LowerContext& context, const ProductInputs& inputs,
+                   StageOperands& operands, const Expr& sum, const Expr& row, const Expr& column) {
+  const DType dtype = context.output(0).dtype;
+  if (inputs.y_scale == kAbsent) return Expr::Cast(dtype, sum);
+  const auto real = [&](size_t i, const Expr& line) {
+    return Expr::Cast(DType::kF32, LoadLine(context, operands, i, line));
+  };
+  const Expr scale =
+      real(inputs.a_scale, row) * real(inputs.b_scale, column) / real(inputs.y_scale, Int(0));
+  const Expr rounded = Expr::Unary(ExprOp::kRound, Expr::Cast(DType::kF32, sum) * scale);
+  return Expr::Cast(dtype, rounded + real(inputs.y_zero, Int(0)));
+}
+
+// The constant right-hand side less its zero points, when both are known.
+absl::StatusOr<std::optional<Tensor>> ConstantRight(const LowerContext& context,
+                                                    const ProductInputs& inputs) {
+  const std::optional<Tensor>& b = context.input(inputs.b).constant;
   if (!b.has_value()) return std::optional<Tensor>();
-  if (!context.HasInput(3)) return b;
-  const std::optional<Tensor>& zero = context.input(3).constant;
+  if (inputs.b_zero == kAbsent || !context.HasInput(inputs.b_zero)) return b;
+  const std::optional<Tensor>& zero = context.input(inputs.b_zero).constant;
   if (!zero.has_value()) return std::optional<Tensor>();
   std::vector<int64_t> values = ReadValues<int64_t>(*b);
   SubtractZeroPoints(values, *zero, 1, b->shape().back());
@@ -232,16 +326,16 @@ BatchAxes DealBatch(const Shape& batch, const Shape& b_batch) {
 }
 
 absl::Status LowerMatMulContraction(LowerContext& context) {
-  const bool quantised = context.node().op_type == "MatMulInteger";
-  const Shape a = context.InputShape(0);
-  const Shape b = context.InputShape(1);
+  const ProductInputs inputs = InputsOf(context.node());
+  const Shape a = context.InputShape(inputs.a);
+  const Shape b = context.InputShape(inputs.b);
   const MatMulAxes<Shape> axes(a, b);
   const Shape batch = OutputBatch(context, axes);
   BatchAxes dealt = DealBatch(batch, axes.b_batch);
-  const DType dtype = context.output(0).dtype;
 
   Product product;
-  product.accumulator = *ContractionAccumulator(dtype);
+  product.accumulator =
+      inputs.quantised() ? DType::kI32 : *ContractionAccumulator(context.output(0).dtype);
   product.batch = dealt.batch;
   product.m = dealt.rows;
   Expr row = Int(0);
@@ -250,50 +344,46 @@ absl::Status LowerMatMulContraction(LowerContext& context) {
     product.m.push_back(a[a.size() - 2]);
   }
   if (product.m.empty()) product.m.push_back(1);
-  const size_t row_end = product.batch.size() + product.m.size();
   product.n = b.back();
   product.k = {a.back()};
-  const Expr inner = Expr::Coord(static_cast<int32_t>(row_end));
-  const int32_t left = product.operands.AddInput(context, 0);
-  product.a = Expr::Cast(
-      product.accumulator,
-      product.operands.Load(
-          left, SideCoords(axes.a_batch, batch, dealt.coords,
-                           axes.has_m ? std::vector<Expr>{row, inner} : std::vector<Expr>{inner})));
-  product.b = context.node().inputs[1];
-  product.b_operand = {.dtype = context.input(1).dtype, .shape = b};
+  // The axis after the rows is k to `a` and n to the result.
+  const Expr last = Expr::Coord(static_cast<int32_t>(product.batch.size() + product.m.size()));
+  const int32_t left = product.operands.AddInput(context, inputs.a);
+  const std::vector<Expr> place =
+      SideCoords(axes.a_batch, batch, dealt.coords,
+                 axes.has_m ? std::vector<Expr>{row, last} : std::vector<Expr>{last});
+  product.a = LessZeroPoint(context, product.operands,
+                            Expr::Cast(product.accumulator, product.operands.Load(left, place)),
+                            inputs.a_zero, row);
+  product.b = context.node().inputs[inputs.b];
+  product.b_operand = {.dtype = context.input(inputs.b).dtype, .shape = b};
   product.b_axes = dealt.b_axes;
   product.b_axes.push_back({ProductAxis::Role::kK, 0});
   product.b_axes.push_back({ProductAxis::Role::kN, 0});
-  product.b_constant = context.input(1).constant;
-  if (quantised) {
-    if (context.HasInput(2)) {
-      product.a = product.a - ZeroPoint(context, product.operands, 2, row);
-    }
-    ASSIGN_OR_RETURN(product.b_constant, ConstantRight(context));
-    if (context.HasInput(3)) {
-      product.b_adjust = [&context](StageOperands& operands, const Expr& element, const Expr& n) {
-        return element - ZeroPoint(context, operands, 3, n);
-      };
-    }
+  ASSIGN_OR_RETURN(product.b_constant, ConstantRight(context, inputs));
+  if (inputs.quantised() && context.HasInput(inputs.b_zero)) {
+    product.b_adjust = [&](StageOperands& operands, const Expr& element, const Expr& n) {
+      return LessZeroPoint(context, operands, element, inputs.b_zero, n);
+    };
   }
-  product.result = Expr::Cast(dtype, Expr::Accumulator(product.accumulator, 0));
-  product.output = {.dtype = dtype, .shape = *context.output(0).shape};
+  product.result = ProductResult(context, inputs, product.operands,
+                                 Expr::Accumulator(product.accumulator, 0), row, last);
+  product.output = {.dtype = context.output(0).dtype, .shape = *context.output(0).shape};
   product.output_coordinates = dealt.coords;
   if (axes.has_m) product.output_coordinates.push_back(row);
-  product.output_coordinates.push_back(inner);  // n is numbered where k is in `a`
+  product.output_coordinates.push_back(last);
   return EmitProduct(context, std::move(product), context.node().outputs[0]);
 }
 
 // One column, or a type that no contraction accumulates: a plain reduction.
 absl::Status LowerMatMulNest(LowerContext& context) {
-  const bool quantised = context.node().op_type == "MatMulInteger";
-  const Shape a = context.InputShape(0);
-  const Shape b = context.InputShape(1);
+  const ProductInputs inputs = InputsOf(context.node());
+  const Shape a = context.InputShape(inputs.a);
+  const Shape b = context.InputShape(inputs.b);
   const MatMulAxes<Shape> axes(a, b);
   const Shape batch = OutputBatch(context, axes);
   const DType dtype = context.output(0).dtype;
-  const DType compute = ComputeType(dtype);
+  const DType compute = inputs.quantised() ? DType::kI32 : ComputeType(dtype);
   Nest nest{.kept = *context.output(0).shape, .reduced = {a.back()}};
   const std::vector<Expr> coords = Coords(0, batch.size());
   const Expr inner = Expr::Coord(static_cast<int32_t>(nest.kept.size()));
@@ -308,25 +398,26 @@ absl::Status LowerMatMulNest(LowerContext& context) {
     b_inner = {inner, column};
   }
   StageOperands operands;
-  const int32_t left = operands.AddInput(context, 0);
-  const int32_t right = operands.AddInput(context, 1);
-  Expr x =
-      Expr::Cast(compute, operands.Load(left, SideCoords(axes.a_batch, batch, coords, a_inner)));
-  Expr y =
-      Expr::Cast(compute, operands.Load(right, SideCoords(axes.b_batch, batch, coords, b_inner)));
-  if (quantised && context.HasInput(2)) x = x - ZeroPoint(context, operands, 2, row);
-  if (quantised && context.HasInput(3)) y = y - ZeroPoint(context, operands, 3, column);
+  const auto load = [&](size_t input, const Shape& side, const std::vector<Expr>& place) {
+    const int32_t operand = operands.AddInput(context, input);
+    return Expr::Cast(compute, operands.Load(operand, SideCoords(side, batch, coords, place)));
+  };
+  const Expr x =
+      LessZeroPoint(context, operands, load(inputs.a, axes.a_batch, a_inner), inputs.a_zero, row);
+  const Expr y = LessZeroPoint(context, operands, load(inputs.b, axes.b_batch, b_inner),
+                               inputs.b_zero, column);
   nest.reductions = {SumReduction(x * y)};
-  nest.result = Expr::Cast(dtype, Expr::Reduced(compute, 0));
+  nest.result = ProductResult(context, inputs, operands, Expr::Reduced(compute, 0), row, column);
   nest.output = {.dtype = dtype, .shape = nest.kept};
   EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
   return absl::OkStatus();
 }
 
 bool ContractsMatMul(const LowerContext& context) {
-  const Shape b = context.InputShape(1);
+  const ProductInputs inputs = InputsOf(context.node());
+  const Shape b = context.InputShape(inputs.b);
   return b.size() > 1 && !b.back().IsConstant(1) &&
-         ContractionAccumulator(context.output(0).dtype).has_value();
+         ContractionAccumulator(context.input(inputs.a).dtype).has_value();
 }
 
 // Gemm.
@@ -506,8 +597,15 @@ std::span<const OpDefinition> MatMulOps() {
        .domain = "",
        .min_inputs = 2,
        .max_inputs = 4,
-       .infer = InferMatMulInteger,
-       .reference = MatMulIntegerReference,
+       .infer = InferQuantised,
+       .reference = QuantisedReference,
+       .variants = kMatMulVariants},
+      {.name = "QLinearMatMul",
+       .domain = "",
+       .min_inputs = 8,
+       .max_inputs = 8,
+       .infer = InferQuantised,
+       .reference = QuantisedReference,
        .variants = kMatMulVariants},
   };
   return kOps;

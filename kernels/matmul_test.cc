@@ -116,6 +116,22 @@ TEST(MatMulInteger, AgreesWithReferenceWithAllZeroPoints) {
   }
 }
 
+TEST(QLinearMatMul, AgreesWithReference) {
+  for (const std::vector<int64_t>& b : {std::vector<int64_t>{5, 6}, {5, 1}, {5}}) {
+    const int64_t columns = b.size() > 1 ? b[1] : 1;
+    for (const std::vector<size_t>& constants : {std::vector<size_t>{}, {3, 4, 5}}) {
+      ExpectLoweringMatchesReference(
+          {.op_type = "QLinearMatMul",
+           .inputs = {Random(DType::kU8, {2, 3, 5}, 1, 255), Values(DType::kF32, {}, {0.5}),
+                      Values(DType::kU8, {}, {100}), Random(DType::kI8, b, 2, 127),
+                      Values(DType::kF32, {columns}, std::vector<double>(columns, 0.25)),
+                      Random(DType::kI8, {columns}, 3, 9), Values(DType::kF32, {1}, {16}),
+                      Values(DType::kI8, {1}, {-3})},
+           .constants = constants});
+    }
+  }
+}
+
 TEST(Einsum, AgreesWithReference) {
   struct Case {
     const char* equation;
