@@ -20,6 +20,9 @@ int64_t UnixMilliseconds() {
   return int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1000000;
 }
 
+// Without a request for so long the engine is idle.
+constexpr int64_t kIdleNanos = 1'000'000'000;
+
 absl::Status ShuttingDown() { return absl::UnavailableError("server is shutting down"); }
 
 }  // namespace
@@ -91,6 +94,7 @@ void Engine::Stop() {
 }
 
 void Engine::Run() {
+  bool pages_returned = false;  // since the last wake
   for (;;) {
     const uint32_t seen = waker_.epoch();
     if (Turn()) continue;
@@ -98,7 +102,15 @@ void Engine::Run() {
         in_flight_.load(std::memory_order_seq_cst) == 0) {
       return;
     }
-    options_.clock->WaitUntil(waker_, seen, NextDeadline());
+    // After a while without any request the memory of past ones goes back to the system.
+    const bool idle = options_.pool != nullptr && active_ == nullptr;
+    const int64_t wake = idle && !pages_returned ? Now() + kIdleNanos : NextDeadline();
+    if (options_.clock->WaitUntil(waker_, seen, wake)) {
+      pages_returned = false;
+    } else if (idle) {
+      options_.pool->ReturnFreePages();
+      pages_returned = true;
+    }
   }
 }
 

@@ -31,6 +31,7 @@ struct EngineOptions {
   RequestPool* requests = nullptr;  // likewise
   Waker* reply_waker = nullptr;     // likewise; woken when the ready ring has something
   Clock* clock = nullptr;           // likewise; RealClock() in the daemon
+  TensorPool* pool = nullptr;       // likewise; if given, its free pages go back in idle times
 };
 
 class Engine {

@@ -266,6 +266,7 @@ absl::StatusOr<Lease> TensorPool::Allocate(uint64_t size_bytes) {
     absl::MutexLock lock(&mutex_);
     index = TakeFreeBlock(size);
     if (index >= 0) {
+      touched_ = true;
       used_bytes_.fetch_add(blocks_[index].size, std::memory_order_relaxed);
       blocks_[index].count.store(1, std::memory_order_relaxed);
       return Lease(this, index, arena_.subspan(blocks_[index].offset, size_bytes));
@@ -275,6 +276,20 @@ absl::StatusOr<Lease> TensorPool::Allocate(uint64_t size_bytes) {
   return absl::ResourceExhaustedError(absl::StrCat(
       "tensor pool: got ", size_bytes, " bytes, limit ", arena_.size() - used_bytes(), " free of ",
       arena_.size(), ", ", largest, " in one piece (--pinned-memory-pool-byte-size)"));
+}
+
+void TensorPool::ReturnFreePages() {
+  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  absl::MutexLock lock(&mutex_);
+  if (!std::exchange(touched_, false)) return;
+  for (const int32_t head : free_heads_) {
+    for (int32_t at = head; at >= 0; at = blocks_[at].free_next) {
+      const uint64_t begin = (blocks_[at].offset + page - 1) & ~(page - 1);
+      const uint64_t end = (blocks_[at].offset + blocks_[at].size) & ~(page - 1);
+      // Failing costs memory and nothing else.
+      if (begin < end) madvise(arena_.data() + begin, end - begin, MADV_REMOVE);
+    }
+  }
 }
 
 std::atomic<int32_t>& TensorPool::claim_count(int32_t claim) const {

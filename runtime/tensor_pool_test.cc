@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <limits>
@@ -98,6 +99,25 @@ TEST(TensorPoolTest, RefusesMoreThanThereIsWithTheLimit) {
     EXPECT_NE(status.message().find("limit 524288 free of 1048576"), absl::string_view::npos)
         << status;
   }
+}
+
+TEST(TensorPoolTest, FreePagesGoBackAndUsedOnesStay) {
+  const auto pool = MakePool(kMiB);
+  const Lease kept = *pool->Allocate(100);
+  std::memset(kept.bytes().data(), 7, 100);
+  {
+    const Lease lease = *pool->Allocate(kMiB / 2);
+    std::memset(lease.bytes().data(), 7, lease.bytes().size());
+  }
+  const auto resident_pages = [&pool] {
+    std::vector<unsigned char> pages(kMiB / 4096);
+    EXPECT_EQ(mincore(pool->arena().data(), kMiB, pages.data()), 0);
+    return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
+  };
+  EXPECT_GT(resident_pages(), 100);
+  pool->ReturnFreePages();
+  EXPECT_LE(resident_pages(), 1);
+  EXPECT_EQ(kept.bytes()[99], std::byte{7});
 }
 
 TEST(TensorPoolTest, RandomAllocationsKeepTheInvariants) {

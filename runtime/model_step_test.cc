@@ -1,0 +1,163 @@
+#include "runtime/model_step.h"
+
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/check.h"
+#include "devices/cpu/cpu_device.h"
+#include "gtest/gtest.h"
+#include "runtime/limits.h"
+#include "runtime/local_runner.h"
+#include "runtime/testing/test_models.h"
+
+namespace stampmill {
+namespace {
+
+class ModelStepTest : public testing::Test {
+ protected:
+  ModelStepTest() {
+    auto device = CreateCpuDevice({.threads = 1});
+    CHECK_OK(device);
+    device_ = *std::move(device);
+    queue_ = *device_->CreateQueue(nullptr);
+  }
+
+  void Load(const AddModelOptions& options, ModelStep::ReserveFunction reserve = nullptr) {
+    auto image = MakeAddModel(options);
+    CHECK_OK(image);
+    auto model = Model::Load(*std::move(image), device_.get());
+    CHECK_OK(model);
+    model_ = *std::move(model);
+    auto step = ModelStep::Create(model_.get(), 4, std::move(reserve));
+    CHECK_OK(step);
+    step_ = *std::move(step);
+  }
+  absl::Status Begin(int64_t rows, int64_t columns) {
+    const TensorShape shape = *TensorShape::From(std::vector<int64_t>{rows, columns});
+    const TensorShape* const shapes[] = {&shape};
+    return step_->Begin(shapes);
+  }
+  // x + 2 of each element of rows x columns numbers.
+  void Run(int64_t rows, int64_t columns) {
+    ASSERT_TRUE(Begin(rows, columns).ok());
+    std::vector<int32_t> in(static_cast<size_t>(rows * columns)), out(in.size());
+    for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<int32_t>(i * 3);
+    const auto ref = [](const std::vector<int32_t>& v) {
+      return BufferRef{reinterpret_cast<uint64_t>(v.data()), v.size() * 4};
+    };
+    EXPECT_EQ(step_->input_bytes(0), in.size() * 4);
+    EXPECT_EQ(step_->output_bytes(0), in.size() * 4);
+    EXPECT_EQ(step_->output_shape(0), *TensorShape::From(std::vector<int64_t>{rows, columns}));
+    step_->BindInput(0, ref(in));
+    step_->BindOutput(0, ref(out));
+    ASSERT_TRUE(step_->Submit(*queue_, ++signal_).ok());
+    ASSERT_TRUE(queue_->Synchronize(signal_).ok());
+    for (size_t i = 0; i < in.size(); ++i) ASSERT_EQ(out[i], in[i] + 2);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Queue> queue_;
+  std::shared_ptr<const Model> model_;
+  std::unique_ptr<ModelStep> step_;
+  uint64_t signal_ = 0;
+};
+
+TEST_F(ModelStepTest, ASignatureIsPreparedOnceAndTheOldestGivesWay) {
+  Load({.columns = -1});
+  for (int round = 0; round < 3; ++round) {
+    for (int64_t rows = 1; rows <= 5; ++rows) Run(rows, 7);
+  }
+  EXPECT_EQ(step_->plans_prepared(), 5);
+  for (int64_t rows = 1; rows <= kStepPlansMax; ++rows) Run(rows, 8);
+  EXPECT_EQ(step_->plans_prepared(), 5 + kStepPlansMax);
+  Run(1, 7);
+  EXPECT_EQ(step_->plans_prepared(), 6 + kStepPlansMax);
+  Run(kStepPlansMax, 8);
+  EXPECT_EQ(step_->plans_prepared(), 6 + kStepPlansMax);
+}
+
+TEST_F(ModelStepTest, PlansSurviveTheGrowthOfTheArena) {
+  Load({.columns = -1});
+  Run(2, 2);
+  for (int64_t size = 10; size < 10000; size *= 7) {
+    Run(size, 10);
+    Run(2, 2);
+  }
+  Run(0, 5);  // nothing to do is done
+}
+
+TEST_F(ModelStepTest, MemoryThatIsRefusedFailsTheStepAndNotTheNext) {
+  uint64_t limit = 1000;
+  Load({.columns = -1}, [&limit](uint64_t bytes) {
+    return bytes <= limit ? absl::OkStatus() : absl::ResourceExhaustedError("too much");
+  });
+  Run(4, 4);
+  EXPECT_TRUE(absl::IsResourceExhausted(Begin(100, 100)));
+  Run(4, 4);
+  limit = 100000;
+  Run(100, 100);
+}
+
+TEST_F(ModelStepTest, ShapesThatDoNotFitAreNamed) {
+  Load({.columns = 4});
+  const absl::Status status = Begin(1, 5);
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_EQ(status.message(), "input 'IN': shape [1,5]: dim 1: got 5, limit 4");
+  const TensorShape shape = *TensorShape::From(std::vector<int64_t>{1, 1, 4});
+  const TensorShape* const shapes[] = {&shape};
+  EXPECT_TRUE(absl::IsInvalidArgument(step_->Begin(shapes)));
+}
+
+TEST_F(ModelStepTest, SizesThatOverflowAreRefused) {
+  Load({.columns = -1});
+  EXPECT_TRUE(absl::IsInvalidArgument(Begin(int64_t{1} << 40, int64_t{1} << 40)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Begin(1, int64_t{1} << 62)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Begin(int64_t{1} << 30, int64_t{1} << 20)));
+}
+
+TEST(LocalRunnerTest, RunsAModelAndItsProfile) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  auto runner =
+      LocalRunner::Create(*MakeAddModel({.columns = -1, .second_output = true}), device.get());
+  ASSERT_TRUE(runner.ok()) << runner.status();
+  Tensor in = *Tensor::Allocate(DType::kI32, {2, 3});
+  for (int i = 0; i < 6; ++i) in.mutable_values<int32_t>()[static_cast<size_t>(i)] = i;
+  const std::vector<Tensor> inputs = {in};
+  auto outputs = (*runner)->Run(inputs);
+  ASSERT_TRUE(outputs.ok()) << outputs.status();
+  ASSERT_EQ(outputs->size(), 2u);
+  EXPECT_EQ((*outputs)[0].shape(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ((*outputs)[0].values<int32_t>()[5], 7);
+  EXPECT_EQ((*outputs)[1].values<int32_t>()[5], 6);
+  EXPECT_TRUE((*runner)->RunAgain(inputs, *outputs).ok());
+  const auto nanos = (*runner)->Profile(inputs, 3);
+  ASSERT_TRUE(nanos.ok()) << nanos.status();
+  EXPECT_EQ(nanos->size(), 3u);
+  EXPECT_EQ((*runner)->dim_values()[0], 2);
+  EXPECT_FALSE((*runner)->Run({}).ok());
+  const std::vector<Tensor> wrong = {*Tensor::Allocate(DType::kF32, {2, 3})};
+  EXPECT_TRUE(absl::IsInvalidArgument((*runner)->Run(wrong).status()));
+}
+
+TEST(ModelTest, ProgramsThatDoNotFitWhatTheyCameWithAreRefused) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  const auto load = [&](const auto& spoil) {
+    ModelImage image = *MakeAddModel({});
+    spoil(image);
+    return Model::Load(std::move(image), device.get()).status();
+  };
+  EXPECT_TRUE(load([](ModelImage&) {}).ok());
+  EXPECT_TRUE(absl::IsDataLoss(load([](ModelImage& i) { i.artifacts.clear(); })));
+  EXPECT_TRUE(
+      absl::IsDataLoss(load([](ModelImage& i) { i.weights = std::as_bytes(std::span("x")); })));
+  EXPECT_FALSE(load([](ModelImage& i) { i.program.commands[0].entry = "absent"; }).ok());
+  EXPECT_FALSE(load([](ModelImage& i) { i.program.commands[0].artifact = 9; }).ok());
+  EXPECT_FALSE(load([](ModelImage& i) { i.program.outputs[0].dims[0].place = 1; }).ok());
+  EXPECT_EQ(load([](ModelImage& i) { i.program.segments[0].device_kind = "npu"; }).code(),
+            absl::StatusCode::kUnimplemented);
+}
+
+}  // namespace
+}  // namespace stampmill
