@@ -167,7 +167,7 @@ class Simulation {
   bool Turn() {
     const bool did = fixture_.engine->Turn();
     fixture_.engine->CheckInvariants();
-    fixture_.pool->CheckInvariants();
+    if (++turns_ % 64 == 0) fixture_.pool->CheckInvariants();  // walks all its records
     while (const RequestHandle ready = fixture_.engine->PopReady()) End(*ready);
     return did;
   }
@@ -224,6 +224,7 @@ class Simulation {
   EngineFixture fixture_;
   std::vector<std::unique_ptr<ServedModel>> models_;
   std::map<int, Sent> sent_;
+  int turns_ = 0;
   std::vector<std::pair<int, absl::StatusCode>> ends_;
 };
 
