@@ -99,14 +99,6 @@ Expr SubstituteCoordinates(const Expr& expr, std::span<const Expr> coordinates) 
   });
 }
 
-bool IsLoad(const Expr& expr) {
-  return expr.op() == ExprOp::kLoad || expr.op() == ExprOp::kGuardedLoad;
-}
-
-std::span<const Expr> LoadCoordinates(const Expr& load) {
-  return load.op() == ExprOp::kGuardedLoad ? load.operands().subspan(2) : load.operands();
-}
-
 namespace {
 
 int64_t NodeCost(const Expr& expr) {

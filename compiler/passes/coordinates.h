@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "compiler/codegen/access.h"
 #include "graph/dim.h"
 #include "graph/expr.h"
 #include "graph/nest.h"
@@ -26,10 +27,6 @@ bool IsIdentity(std::span<const Expr> coordinates);
 
 // `expr` with every Coord(i) replaced by coordinates[i].
 Expr SubstituteCoordinates(const Expr& expr, std::span<const Expr> coordinates);
-
-// The operand and coordinates of a load, guarded or not.
-bool IsLoad(const Expr& expr);
-std::span<const Expr> LoadCoordinates(const Expr& load);
 
 // Weight of the arithmetic in `expr`, each distinct node once, loads' coordinates not counted:
 // about the instructions a vector of elements costs. 0: the expression only moves data.
