@@ -426,6 +426,21 @@ Expr Expr::WithOperands(std::vector<Expr> operands) const {
   }
 }
 
+namespace {
+
+// Whether `e` is one of `operands` or an operand of one: no simplification digs deeper.
+bool IsPartOf(const Expr& e, std::span<const Expr> operands) {
+  for (const Expr& operand : operands) {
+    if (e.id() == operand.id()) return true;
+    for (const Expr& inner : operand.operands()) {
+      if (e.id() == inner.id()) return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 Expr Expr::Rewrite(const std::function<Expr(const Expr&)>& replace) const {
   absl::flat_hash_map<const void*, Expr> rebuilt;
   Visit([&](const Expr& expr) {
@@ -435,7 +450,14 @@ Expr Expr::Rewrite(const std::function<Expr(const Expr&)>& replace) const {
       operands.push_back(rebuilt.at(operand.id()));
       changed |= operands.back().id() != operand.id();
     }
-    rebuilt.emplace(expr.id(), replace(changed ? expr.WithOperands(std::move(operands)) : expr));
+    if (!changed) {
+      rebuilt.emplace(expr.id(), replace(expr));
+      return;
+    }
+    const Expr simplified = expr.WithOperands(operands);
+    // What simplification leaves of a node may be part of an operand, which was replaced already.
+    rebuilt.emplace(expr.id(),
+                    IsPartOf(simplified, operands) ? simplified : replace(simplified));
   });
   return rebuilt.at(id());
 }

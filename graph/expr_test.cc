@@ -73,6 +73,16 @@ TEST(ExprTest, EqualityIsStructural) {
   EXPECT_EQ(build(0.1).ToString(), "%0 = load0[c0]; select(lt(%0, 0f32), mul(%0, 0.1f32), %0)");
 }
 
+TEST(ExprTest, RewriteDoesNotReplaceTwiceWhatSimplificationLeaves) {
+  // With c0 = 0 the sum is c1 alone, which has become c0 already.
+  const Expr e = Expr::Coord(0) * Expr::ConstantInt(DType::kI64, 3) + Expr::Coord(1);
+  const Expr dropped = e.Rewrite([](const Expr& node) {
+    if (node.op() != ExprOp::kCoord) return node;
+    return node.index() == 0 ? Expr::ConstantInt(DType::kI64, 0) : Expr::Coord(node.index() - 1);
+  });
+  EXPECT_TRUE(dropped == Expr::Coord(0)) << dropped.ToString();
+}
+
 TEST(ExprTest, RewriteSeesSharedNodesOnceAndSimplifiesAgain) {
   const Expr x = LoadF32();
   const Expr sum = x + F32(5);
