@@ -20,7 +20,7 @@
 
 namespace stampmill {
 
-// What the kernel cache gives for one model. `weights` are mapped (decision 27) and kept by
+// What the kernel cache gives for one model. `weights` are mapped and kept by
 // `owner`.
 struct ModelImage {
   Program program;

@@ -1,5 +1,5 @@
-// Survives SIGBUS in memory that clients share with the daemon (decision 42): a client may truncate
-// the object behind a mapping at any time, and the next touch of the lost pages raises SIGBUS.
+// Survives SIGBUS in memory that clients share with the daemon: a client may truncate the object
+// behind a mapping at any time, and the next touch of the lost pages raises SIGBUS.
 //
 // The handler finds the faulting address in a fixed table of watched ranges, maps anonymous zero
 // pages over the rest of that range and marks it; the access then goes on. Faults elsewhere go to

@@ -16,7 +16,7 @@ int64_t MicrosToNanos(uint64_t micros) {
 }
 
 // When a request of this policy has waited too long. A request's own timeout shortens the model's
-// default where the model allows it, and counts alone where the model sets none (decision 38).
+// default where the model allows it, and counts alone where the model sets none.
 int64_t QueueDeadline(const QueuePolicy& policy, const Request& request, int64_t now) {
   uint64_t timeout_us = policy.default_timeout_us;
   if (request.timeout_us > 0 && timeout_us == 0) {

@@ -29,6 +29,13 @@ class Dims {
     program_.dims.push_back({.kind = kind, .a = a, .b = b});
     return Last();
   }
+  // 1 while the dim is at most `limit`, else 0: min(1, max(0, limit + 1 - dim)).
+  int32_t AtMost(int32_t dim, int64_t limit) {
+    using Kind = DimExpr::Kind;
+    const int32_t minus = Binary(Kind::kMul, dim, Constant(-1));
+    const int32_t left = Binary(Kind::kAdd, Constant(limit + 1), minus);
+    return Binary(Kind::kMin, Constant(1), Binary(Kind::kMax, Constant(0), left));
+  }
 
  private:
   int32_t Last() const { return static_cast<int32_t>(program_.dims.size()) - 1; }
@@ -57,11 +64,8 @@ Program MakeAddProgram(const AddModelOptions& options) {
   const int32_t one = dims.Constant(1);
   const int32_t flops = dims.Binary(Kind::kMul, rows, dims.Constant(options.nanos_per_row * 8));
   if (options.rows_max >= 0) {
-    // min(1, max(0, rows_max + 1 - N)) is 0 when there are too many.
-    const int32_t minus_rows = dims.Binary(Kind::kMul, rows, dims.Constant(-1));
-    const int32_t left = dims.Binary(Kind::kAdd, dims.Constant(options.rows_max + 1), minus_rows);
-    const int32_t check = dims.Binary(Kind::kMin, one, dims.Binary(Kind::kMax, zero, left));
-    program.checks = {{.place = check, .message = "dim 'N': too many rows"}};
+    program.checks = {
+        {.place = dims.AtMost(rows, options.rows_max), .message = "dim 'N': too many rows"}};
   }
   const std::vector<ProgramDim> shape = {
       {.place = rows}, open ? ProgramDim{.place = columns} : ProgramDim{.fixed = options.columns}};
