@@ -35,6 +35,7 @@ BatchBinding::BatchBinding(const Model* model, ModelStep* step, TensorPool* pool
 }
 
 absl::Status BatchBinding::Bind(std::span<Request* const> batch) {
+  pool_is_full_ = false;
   RETURN_IF_ERROR(BeginStep(batch));
   DescribeOutputs(batch);
   const absl::Status placed = PlaceOutputs(batch);
@@ -85,7 +86,6 @@ void BatchBinding::DescribeOutputs(std::span<Request* const> batch) {
                            model_.outputs()[o].name, "' (", output.target.bytes().size(),
                            " bytes) should be at least ", bytes, " bytes to hold the results"));
         }
-        output.target = Lease();
       }
       output.bytes = {static_cast<const std::byte*>(nullptr), bytes};  // the size, until placed
     }
@@ -113,7 +113,12 @@ absl::Status BatchBinding::PlaceOutputs(std::span<Request* const> batch) {
     OutputPlace& place = outputs_[o];
     const uint64_t bytes = step_.output_bytes(static_cast<int32_t>(o));
     if (place.wanted_in_pool) {
-      ASSIGN_OR_RETURN(place.lease, pool_.Allocate(bytes));
+      absl::StatusOr<Lease> lease = pool_.Allocate(bytes);
+      if (!lease.ok()) {
+        pool_is_full_ = bytes <= pool_.size_bytes();
+        return lease.status();
+      }
+      place.lease = *std::move(lease);
       place.whole = Ref(place.lease.bytes());
     } else if (!place.direct) {
       staging_bytes += ModelStep::StagingBytes(bytes);

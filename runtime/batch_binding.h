@@ -27,6 +27,8 @@ class BatchBinding {
   // lease and bytes. A failure is the whole batch's; one that is a single request's own (its target
   // is too small) is set as that request's status and the others run.
   absl::Status Bind(std::span<Request* const> batch);
+  // Bind failed because others hold the pool's memory: later it may not.
+  bool pool_is_full() const { return pool_is_full_; }
 
  private:
   struct OutputPlace {
@@ -45,6 +47,7 @@ class BatchBinding {
   ModelStep& step_;
   TensorPool& pool_;
   int64_t rows_ = 0;
+  bool pool_is_full_ = false;
   std::vector<TensorShape> shapes_;  // of the batch's inputs
   std::vector<const TensorShape*> shape_pointers_;
   std::vector<OutputPlace> outputs_;

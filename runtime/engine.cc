@@ -207,15 +207,18 @@ bool Engine::DropExpired(ServedModel& model) {
 
 bool Engine::StartStep(ServedModel& model) {
   const int64_t now = Now();
+  if (WaitsForPool(model, now)) return false;
+  model.pool_releases_seen_ = model.options_.pool->releases();
   const std::span<Request* const> batch = model.scheduler_.FormBatch(now);
   if (batch.empty()) return false;
   model.running_.assign(batch.begin(), batch.end());
   model.statistics().AddPending(-static_cast<int64_t>(batch.size()));
   model.step_times_ = {};
   model.step_times_.compute_start = now;
-  for (Request* request : batch) request->times.compute_start = now;
   absl::Status status = model.EnsureQueue();
-  if (status.ok()) status = model.binding_->Bind(batch);
+  if (status.ok()) status = BindBatch(model);
+  if (!status.ok() && model.binding_->pool_is_full() && BeginPoolWait(model, now)) return true;
+  model.pool_wait_end_nanos_ = 0;
   if (!status.ok()) {
     FailStep(model, status);
     return true;
@@ -228,6 +231,56 @@ bool Engine::StartStep(ServedModel& model) {
     FailStep(model, status);
   }
   return true;
+}
+
+absl::Status Engine::BindBatch(ServedModel& model) {
+  for (;;) {
+    for (Request* request : model.running_) {
+      request->times.compute_start = model.step_times_.compute_start;
+    }
+    const absl::Status status = model.binding_->Bind(model.running_);
+    if (status.ok() || model.running_.size() == 1) return status;
+    // Too large together, mostly for the memory there is: the first half now, the others later.
+    const size_t kept = model.running_.size() / 2;
+    PutBack(model, std::span(model.running_).subspan(kept));
+    model.running_.resize(kept);
+    for (Request* request : model.running_) request->status = absl::OkStatus();
+  }
+}
+
+bool Engine::WaitsForPool(ServedModel& model, int64_t now) {
+  if (model.scheduler_.empty()) model.pool_wait_end_nanos_ = 0;
+  if (model.pool_wait_end_nanos_ == 0) return false;
+  // Asked for first and looked at then: a release in between is seen by one of the two.
+  model.options_.pool->WakeOnRelease(&waker_);
+  return model.options_.pool->releases() == model.pool_releases_seen_ &&
+         now < model.pool_wait_end_nanos_;
+}
+
+bool Engine::BeginPoolWait(ServedModel& model, int64_t now) {
+  if (model.pool_wait_end_nanos_ == 0) model.pool_wait_end_nanos_ = now + kPoolWaitNanosMax;
+  if (now >= model.pool_wait_end_nanos_) return false;
+  PutBack(model, model.running_);
+  model.running_.clear();
+  return true;
+}
+
+void Engine::PutBack(ServedModel& model, std::span<Request* const> requests) {
+  for (Request* request : requests) {
+    request->status = absl::OkStatus();
+    ClearResults(*request);
+  }
+  model.scheduler_.PutBack(requests);
+  model.statistics().AddPending(static_cast<int64_t>(requests.size()));
+  // Cancels that came while they ran were not for the queue.
+  cancel_requested_.store(true, std::memory_order_release);
+}
+
+void Engine::ClearResults(Request& request) {
+  for (OutputTensor& output : request.outputs) {
+    output.lease = Lease();
+    output.bytes = {};
+  }
 }
 
 bool Engine::FinishStep(ServedModel& model) {
@@ -269,8 +322,16 @@ absl::Status Engine::OutcomeOf(const Request& request, int64_t now) const {
 }
 
 void Engine::FailStep(ServedModel& model, const absl::Status& status) {
-  for (Request* request : model.running_) {
-    Finish(request, request->status.ok() ? status : request->status, FailureReason::kBackend);
+  if (model.running_.size() > 1) {
+    for (Request* request : model.running_) {
+      request->alone = true;
+      request->queue_deadline_nanos = kNoDeadline;  // it has had its turn
+    }
+    PutBack(model, model.running_);
+  } else {
+    for (Request* request : model.running_) {
+      Finish(request, request->status.ok() ? status : request->status, FailureReason::kBackend);
+    }
   }
   model.running_.clear();
 }
@@ -283,10 +344,7 @@ void Engine::Finish(Request* request, absl::Status status, FailureReason reason)
     statistics.AddSuccess(request->times, request->rows, UnixMilliseconds());
   } else {
     statistics.AddFailure(request->times, reason);
-    for (OutputTensor& output : request->outputs) {
-      output.lease = Lease();
-      output.bytes = {};
-    }
+    ClearResults(*request);
   }
   request->status = std::move(status);
   CHECK(ready_.Push(request));
@@ -298,6 +356,9 @@ int64_t Engine::NextDeadline() const {
   int64_t next = kNoDeadline;
   for (const ServedModel* model = active_; model != nullptr; model = model->next_active_) {
     next = std::min(next, model->scheduler_.NextDeadline());
+    if (model->pool_wait_end_nanos_ > 0 && !model->scheduler_.empty()) {
+      next = std::min(next, model->pool_wait_end_nanos_);
+    }
   }
   return next;
 }

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 
 #include "absl/status/status.h"
@@ -88,8 +89,16 @@ class Engine {
   bool DropExpired(ServedModel& model);
   bool StartStep(ServedModel& model);
   bool FinishStep(ServedModel& model);
+  // Binds the running requests, or as many of them as can be bound together; puts the rest back.
+  absl::Status BindBatch(ServedModel& model);
+  // Whether the model must go on waiting for pool memory; and the beginning of that wait.
+  bool WaitsForPool(ServedModel& model, int64_t now);
+  bool BeginPoolWait(ServedModel& model, int64_t now);
+  void PutBack(ServedModel& model, std::span<Request* const> requests);
+  static void ClearResults(Request& request);
 
-  // Ends every request of the step that was being started or ran.
+  // The step that was being started or ran failed: ends its request, or puts several back to run
+  // once more by themselves, so that no request's result depends on its neighbours.
   void FailStep(ServedModel& model, const absl::Status& status);
   absl::Status OutcomeOf(const Request& request, int64_t now) const;
   void Finish(Request* request, absl::Status status, FailureReason reason);

@@ -8,6 +8,8 @@
 
 #include "absl/status/status.h"
 #include "base/clock.h"
+#include "devices/cpu/cpu_device.h"
+#include "devices/testing/faulty_device.h"
 #include "gtest/gtest.h"
 #include "runtime/served_model.h"
 #include "runtime/testing/engine_fixture.h"
@@ -274,7 +276,7 @@ TEST(EngineTest, StopEndsWhatWaits) {
   EXPECT_TRUE(absl::IsUnavailable(f.TurnUntilReady()->status));
 }
 
-TEST(EngineTest, APoolThatIsFullFailsTheRequestAndNotTheModel) {
+TEST(EngineTest, AnOutputThatThePoolCannotHoldFailsTheRequestAndNotTheModel) {
   EngineFixture f({.pool_bytes = 64});
   const auto model = *f.Serve({.columns = -1, .batchable = false});
   const Values large(100, 1), small(4, 1);
@@ -283,6 +285,72 @@ TEST(EngineTest, APoolThatIsFullFailsTheRequestAndNotTheModel) {
   ASSERT_TRUE(f.engine->Submit(b).ok());
   EXPECT_TRUE(absl::IsResourceExhausted(f.TurnUntilReady()->status));
   EXPECT_TRUE(f.TurnUntilReady()->status.ok());
+}
+
+TEST(EngineTest, RequestsWaitForPoolMemoryThatAnswersStillHold) {
+  SimulatedClock clock(1);
+  EngineFixture f({.pool_bytes = 128, .clock = &clock});
+  const auto model = *f.Serve({.columns = 16, .batchable = false});
+  const Values in(16, 5);
+  for (int i = 0; i < 5; ++i) {
+    RequestHandle request = f.MakeRequest(*model, in, 1);
+    ASSERT_TRUE(f.engine->Submit(request).ok());
+  }
+  std::vector<RequestHandle> held;
+  for (int i = 0; i < 2; ++i) held.push_back(f.TurnUntilReady());
+  while (f.engine->Turn()) f.engine->CheckInvariants();
+  EXPECT_EQ(f.engine->PopReady(), nullptr);
+  EXPECT_EQ(f.engine->in_flight(), 3);
+  held.pop_back();  // wakes the engine
+  held.push_back(f.TurnUntilReady());
+  for (const RequestHandle& ready : held) EXPECT_TRUE(ready->status.ok()) << ready->status;
+  // Nobody reads: the wait has an end, and the request after that one waits anew.
+  while (f.engine->Turn()) f.engine->CheckInvariants();
+  clock.AdvanceTo(f.engine->NextDeadline());
+  EXPECT_TRUE(absl::IsResourceExhausted(f.TurnUntilReady()->status));
+  held.clear();
+  EXPECT_TRUE(f.TurnUntilReady()->status.ok());
+}
+
+TEST(EngineTest, AFailureOfABatchDoesNotReachTheNeighbours) {
+  FaultPlan plan;
+  auto inner = CreateCpuDevice({.threads = 1});
+  ASSERT_TRUE(inner.ok());
+  FaultyDevice device(*std::move(inner), &plan);
+  EngineFixture f({.device = &device});
+  const auto model = *f.Serve({});
+  const Values in(4, 1);
+  for (const FaultyOperation operation : {FaultyOperation::kLaunch, FaultyOperation::kSubmit}) {
+    plan.FailNth(operation, 1, absl::InternalError("planned"));
+    for (int i = 0; i < 3; ++i) {
+      RequestHandle request = f.MakeRequest(*model, in, 1);
+      ASSERT_TRUE(f.engine->Submit(request).ok());
+    }
+    for (int i = 0; i < 3; ++i) {
+      const RequestHandle ready = f.TurnUntilReady();
+      EXPECT_TRUE(ready->status.ok()) << ready->status;
+      EXPECT_EQ(f.Values(ready->outputs[0]), Values(4, 3));
+    }
+  }
+  // Alone it fails.
+  plan.FailNth(FaultyOperation::kLaunch, 1, absl::InternalError("planned"));
+  RequestHandle request = f.MakeRequest(*model, in, 1);
+  ASSERT_TRUE(f.engine->Submit(request).ok());
+  EXPECT_EQ(f.TurnUntilReady()->status.code(), absl::StatusCode::kInternal);
+}
+
+TEST(EngineTest, ABatchThatIsTooLargeRunsInParts) {
+  EngineFixture f;
+  const auto model = *f.Serve({.rows_max = 3});
+  const Values in(4, 1), bad(16, 1);
+  for (int i = 0; i < 5; ++i) {
+    RequestHandle request = f.MakeRequest(*model, in, 1);
+    ASSERT_TRUE(f.engine->Submit(request).ok());
+  }
+  RequestHandle too_large = f.MakeRequest(*model, bad, 4);
+  ASSERT_TRUE(f.engine->Submit(too_large).ok());
+  for (int i = 0; i < 5; ++i) EXPECT_TRUE(f.TurnUntilReady()->status.ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(f.TurnUntilReady()->status));
 }
 
 TEST(EngineTest, WorkspaceBeyondTheBudgetFailsWithThePlan) {

@@ -19,6 +19,13 @@ inline constexpr int64_t kTensorBytesMax = int64_t{1} << 40;
 // (--max-queued-requests + --max-sequences) times the few tensors of a model stay below.
 inline constexpr int32_t kPoolBlocksMax = 1 << 16;
 
+// Engines (one a device) that wait for pool memory at the same time.
+inline constexpr int32_t kReleaseWakersMax = 64;
+
+// How long a request may wait for pool memory that others hold before it fails: answers take far
+// less to be sent, but to clients that do not read.
+inline constexpr int64_t kPoolWaitNanosMax = 1'000'000'000;
+
 // Registered client regions; also the size of the table that the SIGBUS handler walks.
 inline constexpr int32_t kClientRegionsMax = 1024;
 

@@ -116,6 +116,7 @@ void RequestPool::Release(Request* request) {
   r.queue_deadline_nanos = kNoDeadline;
   r.level = 0;
   r.delayed = false;
+  r.alone = false;
   r.next = r.previous = nullptr;
   // From here on tags of the use that ends are stale. 0 stays free: it means "not cancelled".
   if (++r.generation == 0) r.generation = 1;

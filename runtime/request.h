@@ -149,6 +149,7 @@ struct Request {
   int32_t level = 0;  // priority level, 0 the highest
   uint64_t arrival_number = 0;
   bool delayed = false;  // its queue timeout passed and the policy is DELAY
+  bool alone = false;    // its step failed together with others: it runs once more by itself
   bool queued = false;   // in its model's scheduler
   Request* next = nullptr;
   Request* previous = nullptr;

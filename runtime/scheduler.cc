@@ -37,6 +37,20 @@ void RequestList::PushBack(Request* request) {
   ++size;
 }
 
+void RequestList::InsertByArrival(Request* request) {
+  Request* after = head;
+  while (after != nullptr && after->arrival_number < request->arrival_number) after = after->next;
+  if (after == nullptr) {
+    PushBack(request);
+    return;
+  }
+  request->next = after;
+  request->previous = after->previous;
+  (after->previous != nullptr ? after->previous->next : head) = request;
+  after->previous = request;
+  ++size;
+}
+
 void RequestList::Remove(Request* request) {
   (request->previous != nullptr ? request->previous->next : head) = request->next;
   (request->next != nullptr ? request->next->previous : tail) = request->previous;
@@ -93,6 +107,16 @@ void Scheduler::Remove(Request* request) {
   --waiting_;
 }
 
+void Scheduler::PutBack(std::span<Request* const> requests) {
+  for (Request* const request : requests) {
+    CHECK(!request->queued);
+    request->queued = true;
+    ListOf(*request).InsertByArrival(request);
+    ++waiting_;
+    NoteDeadline(*request);
+  }
+}
+
 Request* Scheduler::TakeExpired(int64_t now) {
   if (now < next_expiry_nanos_) return nullptr;
   next_expiry_nanos_ = kNoDeadline;
@@ -144,6 +168,7 @@ Request* Scheduler::TakeAny() {
 }
 
 bool Scheduler::Compatible(const Request& a, const Request& b) {
+  if (a.alone || b.alone) return false;
   if (a.signature != b.signature || a.inputs.size() != b.inputs.size()) return false;
   for (size_t i = 0; i < a.inputs.size(); ++i) {
     const TensorShape& x = a.inputs[i].shape;
@@ -178,10 +203,10 @@ Scheduler::Candidates Scheduler::CollectCandidates() {
         batch_.push_back(request);
         found.rows += request->rows;
         if (std::ranges::binary_search(policy_.preferred_sizes, found.rows)) {
-          found.preferred_rows = found.rows;
           found.preferred_count = batch_.size();
         }
-        if (found.rows >= policy_.max_batch_size || batch_.size() == requests_max_) {
+        if (request->alone || found.rows >= policy_.max_batch_size ||
+            batch_.size() == requests_max_) {
           found.can_grow = false;
           return found;
         }
@@ -197,7 +222,7 @@ std::span<Request* const> Scheduler::FormBatch(int64_t now) {
   const Candidates found = CollectCandidates();
   const int64_t delay_end = AddSaturating(found.oldest_start_nanos, policy_.max_queue_delay_nanos);
   const bool delay_over = policy_.max_queue_delay_nanos > 0 && now >= delay_end;
-  if (found.preferred_rows > 0 && !delay_over) {
+  if (found.preferred_count > 0 && !delay_over) {
     batch_.resize(found.preferred_count);
   } else if (found.can_grow && policy_.dynamic && now < delay_end) {
     next_batch_nanos_ = delay_end;
@@ -234,9 +259,6 @@ void Scheduler::CheckInvariants() const {
       CHECK(list->tail == before);
       CHECK_EQ(list->size, size);
       waiting += size;
-    }
-    if (level.policy.max_queue_size > 0) {
-      CHECK_LE(level.on_time.size + level.delayed.size, level.policy.max_queue_size);
     }
   }
   CHECK_EQ(waiting, waiting_);

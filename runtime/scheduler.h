@@ -24,6 +24,8 @@ struct RequestList {
   int64_t size = 0;
 
   void PushBack(Request* request);
+  // Before the first that arrived later.
+  void InsertByArrival(Request* request);
   void Remove(Request* request);
 };
 
@@ -37,6 +39,10 @@ class Scheduler {
   bool Enqueue(Request* request, int64_t now);
   // Takes out a request that is waiting.
   void Remove(Request* request);
+
+  // Takes back requests that FormBatch gave out, to the places that they had, but for their limits
+  // on queue size.
+  void PutBack(std::span<Request* const> requests);
 
   // The next request that waited too long at `now`, taken out; null when there is none. Those of
   // levels with the policy DELAY move behind instead. Looks only when a deadline has come.
@@ -66,8 +72,7 @@ class Scheduler {
   };
   struct Candidates {
     int64_t rows = 0;
-    int64_t preferred_rows = 0;  // largest preferred size that a prefix reaches; 0: none
-    size_t preferred_count = 0;
+    size_t preferred_count = 0;  // requests that make up the largest preferred size; 0: none do
     int64_t oldest_start_nanos = 0;
     bool can_grow = true;
   };

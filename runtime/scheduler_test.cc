@@ -238,6 +238,25 @@ TEST_F(SchedulerTest, CancelledRequestsAreTakenOut) {
   EXPECT_EQ(scheduler.waiting(), 1);
 }
 
+TEST_F(SchedulerTest, RequestsPutBackHaveTheirOldPlacesAndThoseMarkedRunAlone) {
+  Scheduler scheduler(Batching(4), 64);
+  Request* const a = Enqueue(scheduler, Make(1, 4));
+  Request* const b = Enqueue(scheduler, Make(1, 5));
+  Request* const c = Enqueue(scheduler, Make(1, 4));
+  Request* const d = Enqueue(scheduler, Make(1, 4));
+  const Batch first = Form(scheduler);
+  EXPECT_EQ(first, Batch({a, c, d}));
+  Request* const e = Enqueue(scheduler, Make(1, 5));
+  a->alone = true;
+  scheduler.PutBack(first);
+  scheduler.CheckInvariants();
+  EXPECT_EQ(Form(scheduler), Batch({a}));
+  EXPECT_EQ(Form(scheduler), Batch({b, e}));
+  d->alone = true;
+  EXPECT_EQ(Form(scheduler), Batch({c}));
+  EXPECT_EQ(Form(scheduler), Batch({d}));
+}
+
 TEST_F(SchedulerTest, TheSameCallsGiveTheSameBatches) {
   const auto run = [&](uint32_t seed) {
     std::mt19937 random(seed);

@@ -75,6 +75,7 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ServedModel::Create(std::shared_ptr
 ServedModel::~ServedModel() {
   CHECK_EQ(pins(), 0);
   queue_.reset();  // waits for its work; then memory may go
+  options_.pool->ForgetWaker(&options_.engine->waker());
   if (options_.budget != nullptr) {
     options_.budget->Release(MemoryBudget::Kind::kWeights, BudgetName());
     options_.budget->Release(MemoryBudget::Kind::kWorkspace, BudgetName());

@@ -102,7 +102,9 @@ class ServedModel {
   std::vector<Request*> running_;  // requests of the step in flight, in order
   uint64_t signal_ = 0;            // the queue's value when that step is over
   RequestTimes step_times_;
-  ModelPin engine_pin_;  // held while the engine has work of this model
+  int64_t pool_wait_end_nanos_ = 0;  // > 0: its next request waits for pool memory until then
+  uint64_t pool_releases_seen_ = 0;  // before it last looked for some
+  ModelPin engine_pin_;              // held while the engine has work of this model
   ServedModel* next_active_ = nullptr;
 };
 

@@ -301,9 +301,32 @@ void TensorPool::ReleaseClaim(int32_t claim) {
   if (claim < kPoolBlocksMax) {
     used_bytes_.fetch_sub(blocks_[claim].size, std::memory_order_relaxed);
     FreeBlock(claim);
+    releases_.fetch_add(1, std::memory_order_seq_cst);
+    for (Waker*& waker : release_wakers_) {
+      if (waker == nullptr) break;
+      std::exchange(waker, nullptr)->Wake();
+    }
   } else {
     UnmapRegion(claim - kPoolBlocksMax);
   }
+}
+
+void TensorPool::WakeOnRelease(Waker* waker) {
+  absl::MutexLock lock(&mutex_);
+  for (Waker*& place : release_wakers_) {
+    if (place == waker) return;
+    if (place == nullptr) {
+      place = waker;
+      return;
+    }
+  }
+  CHECK(false) << "more engines than " << kReleaseWakersMax;
+}
+
+void TensorPool::ForgetWaker(Waker* waker) {
+  absl::MutexLock lock(&mutex_);
+  const auto kept = std::remove(release_wakers_.begin(), release_wakers_.end(), waker);
+  std::fill(kept, release_wakers_.end(), nullptr);
 }
 
 void TensorPool::CheckInvariants() const {

@@ -9,6 +9,7 @@
 // contents and the request, never the daemon (a SIGBUS handler, see region_fault.h).
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -24,6 +25,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "base/file.h"
+#include "base/waker.h"
+#include "runtime/limits.h"
 
 namespace stampmill {
 
@@ -80,6 +83,12 @@ class TensorPool {
   // A range of `size_bytes` (0 is allowed) aligned to 64. Contents unspecified.
   // RESOURCE_EXHAUSTED: "tensor pool: got N bytes, limit M free of T".
   absl::StatusOr<Lease> Allocate(uint64_t size_bytes);
+
+  // Wakes `waker` once when the next lease on the arena ends. Then, or by ForgetWaker, it is
+  // forgotten. To miss nothing: read releases(), ask, read again.
+  void WakeOnRelease(Waker* waker);
+  void ForgetWaker(Waker* waker);
+  uint64_t releases() const { return releases_.load(std::memory_order_seq_cst); }
 
   // Gives the pages of free blocks back to the system; they read as zeros when used again. Cheap
   // when nothing was allocated since the last call. For idle times.
@@ -140,9 +149,11 @@ class TensorPool {
   FileDescriptor arena_file_;
   std::span<std::byte> arena_;
   std::atomic<uint64_t> used_bytes_{0};
+  std::atomic<uint64_t> releases_{0};
 
   mutable absl::Mutex mutex_;
   std::unique_ptr<Block[]> blocks_;  // counts are atomic, the rest is guarded by mutex_
+  std::array<Waker*, kReleaseWakersMax> release_wakers_ ABSL_GUARDED_BY(mutex_) = {};
   bool touched_ ABSL_GUARDED_BY(mutex_) = false;  // allocated since ReturnFreePages
   int32_t unused_records_ ABSL_GUARDED_BY(mutex_) = -1;
   int32_t free_heads_[kSizeClasses] ABSL_GUARDED_BY(mutex_);
