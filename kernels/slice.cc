@@ -1,7 +1,6 @@
 // Operators that cut from, or put a rim around, axes: Slice, Pad, CenterCropPad, ReverseSequence.
 // Bounds may be dims of the request; clamps then are minima and maxima.
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -15,8 +14,8 @@ namespace stampmill {
 namespace {
 
 constexpr size_t kFirstInput[] = {0};
-// Exporters write "to the end" as the largest i32 or i64.
-constexpr int64_t kToTheEnd = std::numeric_limits<int32_t>::max();
+// Exporters write "to the end" as the largest i32 or i64, or as a round number (tf2onnx).
+constexpr int64_t kToTheEnd = 1'000'000'000;
 // No axis is longer (Tensor::Allocate).
 constexpr int64_t kExtentMax = int64_t{1} << 62;
 
@@ -52,8 +51,7 @@ DimExpr ClampedBound(const DimExpr& bound, const DimExpr& extent, bool backwards
 
 absl::StatusOr<Cut> CutAxis(InferContext* context, const DimExpr& extent, const DimExpr& start,
                             const DimExpr& end, int64_t step) {
-  // What has the value of the largest i32 or more stands for the end of any axis that can be, or
-  // for a step past it.
+  // What is that large stands for the end of any axis that can be, or for a step past it.
   const auto is_far = [](int64_t value) {
     return (value >= kToTheEnd || value <= -kToTheEnd) && value < kExtentMax && value > -kExtentMax;
   };

@@ -93,6 +93,34 @@ bool IsIdentity(std::span<const Expr> coordinates) {
   return true;
 }
 
+Shape DomainOf(const Nest& nest) {
+  Shape domain = nest.kept;
+  if (nest.per_element) {
+    domain.insert(domain.end(), nest.reduced.begin(), nest.reduced.end());
+  }
+  return domain;
+}
+
+Shape DomainOf(const Contraction& contraction) {
+  Shape domain = contraction.batch;
+  domain.insert(domain.end(), contraction.m.begin(), contraction.m.end());
+  domain.push_back(contraction.n);
+  return domain;
+}
+
+bool WalksPlainly(std::span<const Expr> coordinates, int32_t axis, std::optional<size_t>* place) {
+  place->reset();
+  for (size_t i = 0; i < coordinates.size(); ++i) {
+    bool uses = false;
+    coordinates[i].Visit(
+        [&](const Expr& e) { uses |= e.op() == ExprOp::kCoord && e.index() == axis; });
+    if (!uses) continue;
+    if (place->has_value() || CoordinateFactor(coordinates[i], axis) != 1) return false;
+    *place = i;
+  }
+  return true;
+}
+
 Expr SubstituteCoordinates(const Expr& expr, std::span<const Expr> coordinates) {
   return expr.Rewrite([&](const Expr& e) {
     return e.op() == ExprOp::kCoord ? coordinates[static_cast<size_t>(e.index())] : e;

@@ -25,6 +25,14 @@ std::optional<std::vector<Expr>> MapCoordinates(std::span<const Expr> coordinate
 std::vector<Expr> IdentityCoordinates(size_t rank);
 bool IsIdentity(std::span<const Expr> coordinates);
 
+// Extents of the coordinates that a stage writes a value for.
+Shape DomainOf(const Nest& nest);
+Shape DomainOf(const Contraction& contraction);
+
+// `axis` occurs in none of `coordinates` but plainly, as one of them or shifted by a constant or
+// other axes: walking along it walks along one axis of a tensor. `place` receives which.
+bool WalksPlainly(std::span<const Expr> coordinates, int32_t axis, std::optional<size_t>* place);
+
 // `expr` with every Coord(i) replaced by coordinates[i].
 Expr SubstituteCoordinates(const Expr& expr, std::span<const Expr> coordinates);
 

@@ -21,10 +21,11 @@ bool ApplyEverywhere(Rule rule, Fusion& fusion) {
 }  // namespace
 
 void FuseStages(StageGraph& stages) {
+  InlineScalars(stages);
   Fusion fusion(stages);
   // What a map joins decides how well it fuses: first the map or product before it, then its row;
   // only what is left goes into the loops that read it.
-  constexpr Rule kFirst[] = {InlineMovement, FoldEpilogue, JoinMaps, FoldEpilogue, JoinRows};
+  constexpr Rule kFirst[] = {FoldEpilogue, InlineMovement, JoinMaps, FoldEpilogue, JoinRows};
   for (bool changed = true; changed;) {
     changed = false;
     for (Rule rule : kFirst) changed |= ApplyEverywhere(rule, fusion);

@@ -105,6 +105,24 @@ void BuildEpilogue(Fusion& fusion, Stage& fused, const Stage& user, ValueId root
   fused.outputs = {target};
 }
 
+// What is written along the innermost loop stays neighbours in memory. An output without any such
+// row (one column) has nothing to lose.
+bool StoresRows(const WrittenDomain& domain, const Stage& user,
+                const std::vector<Expr>& coordinates) {
+  if (domain.extents.empty() || domain.extents.back().IsConstant(1)) return true;
+  const Nest& map = std::get<Nest>(user.body);
+  std::vector<Expr> at = map.output_coordinates.empty() ? IdentityCoordinates(map.kept.size())
+                                                        : map.output_coordinates;
+  for (Expr& e : at) e = SubstituteCoordinates(e, coordinates);
+  const auto innermost = static_cast<int32_t>(domain.extents.size()) - 1;
+  std::optional<size_t> place;
+  if (!WalksPlainly(at, innermost, &place) || !place.has_value()) return false;
+  for (size_t i = *place + 1; i < at.size(); ++i) {
+    if (!map.output.shape[i].IsConstant(1)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool FoldEpilogue(Fusion& fusion, int32_t s) {
@@ -129,6 +147,7 @@ bool FoldEpilogue(Fusion& fusion, int32_t s) {
     coordinates.push_back(axis < 0 ? Expr::ConstantInt(DType::kI64, 0)
                                    : (*at)[static_cast<size_t>(axis)]);
   }
+  if (!StoresRows(*domain, user, coordinates)) return false;
   Stage fused = producer;
   BuildEpilogue(fusion, fused, user, root, *seen, coordinates);
   fused.label = JoinLabels(producer.label, user.label);

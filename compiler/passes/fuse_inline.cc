@@ -1,5 +1,6 @@
 // Fusion: maps disappear into the loads of their readers.
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -98,15 +99,39 @@ bool KeepsRows(const Nest& nest) {
   bool keeps = true;
   nest.result.Visit([&](const Expr& e) {
     if (!IsLoad(e)) return;
-    const std::span<const Expr> at = LoadCoordinates(e);
-    for (size_t i = 0; i < at.size(); ++i) {
-      bool uses = false;
-      at[i].Visit(
-          [&](const Expr& c) { uses |= c.op() == ExprOp::kCoord && c.index() == innermost; });
-      if (uses && i + 1 != at.size()) keeps = false;
-    }
+    std::optional<size_t> place;
+    keeps &= WalksPlainly(LoadCoordinates(e), innermost, &place) &&
+             (!place.has_value() || *place + 1 == LoadCoordinates(e).size());
   });
   return keeps;
+}
+
+// The innermost loop of `reader` still walks plainly along what the producer reads once it is
+// inlined: no division cuts its rows.
+bool WalksPlainlyInlined(Fusion& fusion, const Stage& producer, const Stage& reader) {
+  const Nest& nest = std::get<Nest>(producer.body);
+  const ValueId root = fusion.stages().Root(producer.outputs[0]);
+  int32_t innermost = 0;
+  if (const auto* loops = std::get_if<Nest>(&reader.body)) {
+    innermost = static_cast<int32_t>(loops->kept.size() + loops->reduced.size()) - 1;
+  } else {
+    const auto& product = std::get<Contraction>(reader.body);
+    innermost =
+        static_cast<int32_t>(product.batch.size() + product.m.size() + product.k.size()) - 1;
+  }
+  bool plain = true;
+  fusion.ForEachLoad(reader, root, [&](const Expr& load) {
+    const Shape& seen = OperandsOf(reader.body)[static_cast<size_t>(load.index())].shape;
+    const std::vector<Expr> at = *MapCoordinates(LoadCoordinates(load), seen, nest.kept);
+    nest.result.Visit([&](const Expr& e) {
+      if (!IsLoad(e)) return;
+      std::vector<Expr> coordinates;
+      for (const Expr& c : LoadCoordinates(e)) coordinates.push_back(SubstituteCoordinates(c, at));
+      std::optional<size_t> place;
+      plain &= WalksPlainly(coordinates, innermost, &place);
+    });
+  });
+  return plain;
 }
 
 bool IsCheapToRepeat(const Nest& nest) {
@@ -127,6 +152,44 @@ bool IsTiny(const Nest& nest) {
 
 }  // namespace
 
+namespace {
+
+// The constant behind a load of a tensor of one element.
+std::optional<Expr> ScalarOf(const StageGraph& stages, const Stage& stage, const Expr& load) {
+  if (load.op() != ExprOp::kLoad) return std::nullopt;
+  const ValueId id = stage.operands[static_cast<size_t>(load.index())];
+  const std::optional<Tensor>& own = stages.value(id).constant;
+  const std::optional<Tensor>& tensor = own ? own : stages.value(stages.Root(id)).constant;
+  if (!tensor.has_value() || tensor->element_count() != 1) return std::nullopt;
+  if (IsFloat(tensor->dtype())) return Expr::Constant(tensor->dtype(), tensor->ValueAsDouble(0));
+  return Expr::ConstantInt(tensor->dtype(), tensor->ValueAsInt64(0));
+}
+
+// x / c as x * (1 / c), where both are ordinary f32 numbers.
+std::optional<Expr> AsProduct(const Expr& e) {
+  if (e.op() != ExprOp::kDiv || e.dtype() != DType::kF32 || !e.operands()[1].IsConstant()) {
+    return std::nullopt;
+  }
+  const auto reciprocal = static_cast<float>(1.0 / e.operands()[1].constant_value());
+  if (!std::isnormal(reciprocal)) return std::nullopt;
+  return e.operands()[0] * Expr::Constant(DType::kF32, reciprocal);
+}
+
+}  // namespace
+
+void InlineScalars(StageGraph& stages) {
+  for (Stage& stage : stages.stages) {
+    if (std::holds_alternative<Library>(stage.body)) continue;
+    ForEachExpr(stage.body, [&](Expr& expr) {
+      expr = expr.Rewrite([&](const Expr& e) {
+        if (const std::optional<Expr> scalar = ScalarOf(stages, stage, e)) return *scalar;
+        return AsProduct(e).value_or(e);
+      });
+    });
+    CompactOperands(stage);
+  }
+}
+
 // Pure data movement goes into all its readers.
 bool InlineMovement(Fusion& fusion, int32_t s) {
   Stage& producer = fusion.stage(s);
@@ -140,8 +203,12 @@ bool InlineMovement(Fusion& fusion, int32_t s) {
   const DimExpr elements = ElementCount(nest.kept);
   const bool keeps_rows = KeepsRows(nest);
   for (int32_t r : readers) {
-    if (!CanInlineInto(fusion, producer, fusion.stage(r))) return false;
-    if (!keeps_rows && !fusion.ReadsEachOnce(fusion.stage(r), root, elements)) return false;
+    const Stage& reader = fusion.stage(r);
+    if (!CanInlineInto(fusion, producer, reader)) return false;
+    // A map that moves data anyway may as well move it from there.
+    if (IsMap(reader)) continue;
+    if (!keeps_rows && !fusion.ReadsEachOnce(reader, root, elements)) return false;
+    if (!WalksPlainlyInlined(fusion, producer, reader)) return false;
   }
   return InlineIntoAll(fusion, s, readers);
 }

@@ -30,14 +30,9 @@ bool IsMap(const Stage& stage) {
 std::optional<WrittenDomain> WrittenDomainOf(const StageBody& body) {
   WrittenDomain domain;
   if (const auto* nest = std::get_if<Nest>(&body)) {
-    domain = {nest->kept, nest->output, nest->output_coordinates};
-    if (nest->per_element) {
-      domain.extents.insert(domain.extents.end(), nest->reduced.begin(), nest->reduced.end());
-    }
+    domain = {DomainOf(*nest), nest->output, nest->output_coordinates};
   } else if (const auto* contraction = std::get_if<Contraction>(&body)) {
-    domain = {contraction->batch, contraction->output, contraction->output_coordinates};
-    domain.extents.insert(domain.extents.end(), contraction->m.begin(), contraction->m.end());
-    domain.extents.push_back(contraction->n);
+    domain = {DomainOf(*contraction), contraction->output, contraction->output_coordinates};
   } else {
     return std::nullopt;
   }

@@ -84,6 +84,10 @@ class Fusion {
   absl::flat_hash_map<std::pair<ValueId, Shape>, ValueId> views_;
 };
 
+// Loads of constants of one element become constants, and divisions by them products with the
+// reciprocal (within one unit in the last place).
+void InlineScalars(StageGraph& stages);
+
 // The rules. Each tries to fuse stage `s`, which is not removed, and says whether it did.
 bool InlineMovement(Fusion& fusion, int32_t s);
 bool JoinMaps(Fusion& fusion, int32_t s);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "compiler/passes/coordinates.h"
 
 namespace stampmill {
 
@@ -106,7 +107,17 @@ class Lowering : public LowerContext {
   }
 
  private:
+  // Lowerings may spell the identity out; one form is kept.
+  template <typename Body>
+  static void DropIdentity(Body& body, const Shape& domain) {
+    if (IsIdentity(body.output_coordinates) && body.output.shape == domain) {
+      body.output_coordinates.clear();
+    }
+  }
+
   void Add(StageBody body, std::vector<ValueId> operands, std::vector<ValueId> outputs) {
+    if (auto* nest = std::get_if<Nest>(&body)) DropIdentity(*nest, DomainOf(*nest));
+    if (auto* product = std::get_if<Contraction>(&body)) DropIdentity(*product, DomainOf(*product));
     stages_.stages.push_back({.body = std::move(body),
                               .operands = std::move(operands),
                               .outputs = std::move(outputs),
