@@ -50,7 +50,7 @@ absl::StatusOr<Digest> StoreWeights(const CompiledModel& model, KernelCache& cac
 }
 
 // Programs name kernels by what they are, not by the model they were first met in.
-void NameEntries(const BuiltKernels& built, const Target& target, CompiledModel& model) {
+void NameEntries(const Target& target, CompiledModel& model) {
   std::vector<std::string> names;
   for (const KernelJob& kernel : model.kernels) {
     names.push_back(KernelEntryName(KernelKey(kernel.canonical_bytes, target)));
@@ -125,7 +125,7 @@ absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, Kernel
     return absl::AbortedError(
         absl::StrCat("model file ", job.model_path, ": changed while it was compiled"));
   }
-  NameEntries(built, options.target, model);
+  NameEntries(options.target, model);
   record.objects = built.artifacts;
   if (weights != Digest{}) record.objects.push_back(weights);
   PlaceKernels(model, built.placement, std::move(built.artifacts), weights);
