@@ -159,16 +159,19 @@ std::optional<DimExpr> FollowSum(const Node&, Elements x) {
   return result;
 }
 
+// A divisor that is 0 for some request fails that request.
+bool IsDivisor(const DimExpr& e) { return e.LowerBound().value_or(-1) >= 0 && !e.IsConstant(0); }
+
 // Division toward zero is floor division where both have known signs.
 std::optional<DimExpr> FollowDiv(const Node&, Elements x) {
-  if (x[1].LowerBound().value_or(0) <= 0) return std::nullopt;
+  if (!IsDivisor(x[1])) return std::nullopt;
   if (x[0].LowerBound().value_or(-1) >= 0) return FloorDiv(x[0], x[1]);
   if (x[0].UpperBound().value_or(1) <= 0) return 0 - FloorDiv(0 - x[0], x[1]);
   return std::nullopt;
 }
 
 std::optional<DimExpr> FollowMod(const Node& node, Elements x) {
-  if (x[1].LowerBound().value_or(0) <= 0) return std::nullopt;
+  if (!IsDivisor(x[1])) return std::nullopt;
   const absl::StatusOr<int64_t> fmod = node.Int("fmod", 0);
   const bool like_c = fmod.ok() && *fmod != 0;
   if (like_c && x[0].LowerBound().value_or(-1) < 0) return std::nullopt;

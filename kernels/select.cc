@@ -136,22 +136,34 @@ absl::Status LowerIdentity(LowerContext& context) {
 }
 
 // Inference only: the data unchanged and a mask of ones. A ratio of 0 in training mode is the same.
+absl::Status CheckDropout(const Node& node, const Tensor* ratio, const Tensor* training) {
+  if (training == nullptr || training->element_count() != 1 || training->ValueAsInt64(0) == 0) {
+    return absl::OkStatus();
+  }
+  if (ratio != nullptr && ratio->element_count() == 1 && ratio->ValueAsDouble(0) == 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(node.Describe(), ": training_mode drops elements at random"));
+}
+
 absl::Status InferDropout(InferContext& context) {
   RETURN_IF_ERROR(InferIdentity(context));
   if (context.HasInput(2)) {
-    ASSIGN_OR_RETURN(const std::vector<int64_t> training, context.RequireConstant(2));
-    const Tensor* ratio = context.InputConstant(1);
-    const bool drops = !context.HasInput(1) || ratio == nullptr || ratio->element_count() != 1 ||
-                       ratio->ValueAsDouble(0) != 0;
-    if (!training.empty() && training[0] != 0 && drops) {
-      return context.Unsupported("training_mode drops elements at random");
-    }
+    RETURN_IF_ERROR(context.RequireConstant(2).status());
+    RETURN_IF_ERROR(
+        CheckDropout(context.node(), context.InputConstant(1), context.InputConstant(2)));
   }
   ASSIGN_OR_RETURN(Shape shape, context.InputShape(0));
   return context.SetOutput(1, DType::kBool, std::move(shape));
 }
 
 References DropoutReference(const ReferenceArguments& arguments) {
+  const auto input = [&](size_t i) {
+    const bool given = arguments.inputs.size() > i && arguments.inputs[i].valid();
+    return given ? &arguments.inputs[i] : nullptr;
+  };
+  RETURN_IF_ERROR(CheckDropout(arguments.node, input(1), input(2)));
   ASSIGN_OR_RETURN(Tensor mask, Tensor::Allocate(DType::kBool, arguments.inputs[0].shape()));
   std::ranges::fill(mask.mutable_values<uint8_t>(), uint8_t{1});
   return std::vector<Tensor>{arguments.inputs[0], mask};

@@ -126,6 +126,25 @@ absl::StatusOr<std::vector<DimExpr>> KnownContents(const Node& node, const Value
   return contents;
 }
 
+namespace {
+
+// Input `i` as a tensor: a constant, or contents that were followed to numbers. Not valid() when it
+// is neither.
+absl::StatusOr<Tensor> KnownTensor(const InferContext& context, size_t i) {
+  if (const Tensor* constant = context.InputConstant(i); constant != nullptr) return *constant;
+  const std::vector<DimExpr>* contents = context.InputSymbolic(i);
+  ASSIGN_OR_RETURN(const Shape shape, context.InputShape(i));
+  ASSIGN_OR_RETURN(const DType dtype, context.InputDType(i));
+  if (contents == nullptr || !IsConstant(*contents) || !IsConstant(shape)) return Tensor();
+  ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(dtype, ConstantShape(shape)));
+  for (size_t k = 0; k < contents->size(); ++k) {
+    tensor.SetFromInt64(static_cast<int64_t>(k), *(*contents)[k].constant());
+  }
+  return tensor;
+}
+
+}  // namespace
+
 absl::Status FollowMoves(InferContext& context, std::span<const size_t> data, Reference reference) {
   for (size_t i = 0; i < context.output_count(); ++i) {
     const Shape* shape = context.OutputShape(i);
@@ -143,9 +162,8 @@ absl::Status FollowMoves(InferContext& context, std::span<const size_t> data, Re
     inputs.emplace_back();
     if (!context.HasInput(i)) continue;
     if (std::find(data.begin(), data.end(), i) == data.end()) {
-      const Tensor* constant = context.InputConstant(i);
-      if (constant == nullptr) return absl::OkStatus();
-      inputs.back() = *constant;
+      ASSIGN_OR_RETURN(inputs.back(), KnownTensor(context, i));
+      if (!inputs.back().valid()) return absl::OkStatus();
       continue;
     }
     const std::vector<DimExpr>* contents = context.InputSymbolic(i);

@@ -1,6 +1,7 @@
 // Operators that cut from, or put a rim around, axes: Slice, Pad, CenterCropPad, ReverseSequence.
 // Bounds may be dims of the request; clamps then are minima and maxima.
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -14,7 +15,7 @@ namespace stampmill {
 namespace {
 
 constexpr size_t kFirstInput[] = {0};
-// Exporters write "to the end" as the largest i32 or i64, or as a round number (tf2onnx).
+// Exporters write "to the end" as the largest i32 or i64, or as 10^9.
 constexpr int64_t kToTheEnd = 1'000'000'000;
 // No axis is longer (Tensor::Allocate).
 constexpr int64_t kExtentMax = int64_t{1} << 62;
@@ -40,10 +41,10 @@ DimExpr Clamp(const DimExpr& bound, const DimExpr& low, const DimExpr& high) {
 
 // The bounds as Python takes them. A bound of 0 or "to the end" leaves no clamp behind.
 DimExpr ClampedBound(const DimExpr& bound, const DimExpr& extent, bool backwards) {
-  if (bound.is_constant() && *bound.constant() >= kToTheEnd) {
-    return backwards ? extent - 1 : extent;
+  if (bound.is_constant() && !extent.is_constant()) {
+    if (*bound.constant() >= kToTheEnd) return backwards ? extent - 1 : extent;
+    if (*bound.constant() <= -kToTheEnd) return backwards ? -1 : 0;
   }
-  if (bound.is_constant() && *bound.constant() <= -kToTheEnd) return backwards ? -1 : 0;
   const DimExpr front = FromFront(bound, extent);
   if (backwards) return Max(-1, Min(front, extent - 1));
   return Clamp(front, 0, extent);
@@ -51,14 +52,16 @@ DimExpr ClampedBound(const DimExpr& bound, const DimExpr& extent, bool backwards
 
 absl::StatusOr<Cut> CutAxis(InferContext* context, const DimExpr& extent, const DimExpr& start,
                             const DimExpr& end, int64_t step) {
-  // What is that large stands for the end of any axis that can be, or for a step past it.
+  // Such a value stands for the end of any axis that can be, or for a step past it: of one that
+  // varies, it is demanded that it be shorter.
   const auto is_far = [](int64_t value) {
     return (value >= kToTheEnd || value <= -kToTheEnd) && value < kExtentMax && value > -kExtentMax;
   };
-  if (step >= kToTheEnd || step <= -kToTheEnd) step = step > 0 ? kToTheEnd : -kToTheEnd;
+  const int64_t step_max = extent.is_constant() ? kExtentMax : kToTheEnd;
+  step = std::clamp(step, -step_max, step_max);
   const bool assumes_short = is_far(step) || (start.is_constant() && is_far(*start.constant())) ||
                              (end.is_constant() && is_far(*end.constant()));
-  if (context != nullptr && assumes_short) {
+  if (context != nullptr && !extent.is_constant() && assumes_short) {
     RETURN_IF_ERROR(context->Check(IsLess(extent, kToTheEnd),
                                    absl::StrCat("axis of ", extent.ToString(), " is too long")));
   }
