@@ -115,17 +115,24 @@ class RegisterProgram {
     size_t level = 0;
   };
 
+  struct LoadAxis {
+    uint32_t coordinate = 0;  // register
+    uint64_t extent = 0;
+    uint64_t stride_bytes = 0;
+  };
+
   struct LoadPlan {
     const View* view = nullptr;
     int32_t operand = 0;
     bool guarded = false;
     uint32_t condition = 0, otherwise = 0;
-    std::vector<uint32_t> coordinates;
+    std::vector<LoadAxis> axes;
   };
 
   absl::Status CompileNode(const Expr& e, const Environment& environment);
   void CompileLoad(const Expr& e, const Environment& environment, Operation* operation);
   bool RunLoad(const LoadPlan& plan, uint64_t* value);
+  void FailLoad(const LoadPlan& plan, const LoadAxis& axis);
 
   std::vector<uint64_t> registers_;
   std::vector<Operation> operations_;
@@ -224,8 +231,12 @@ void RegisterProgram::CompileLoad(const Expr& e, const Environment& environment,
     plan.otherwise = register_of_.at(e.operands()[1].id());
     first = 2;
   }
-  for (const Expr& coordinate : e.operands().subspan(first)) {
-    plan.coordinates.push_back(register_of_.at(coordinate.id()));
+  for (size_t i = first; i < e.operands().size(); ++i) {
+    const size_t axis = i - first;
+    plan.axes.push_back({.coordinate = register_of_.at(e.operands()[i].id()),
+                         .extent = static_cast<uint64_t>(plan.view->dims[axis]),
+                         .stride_bytes = static_cast<uint64_t>(plan.view->strides[axis]) *
+                                         plan.view->element_size});
   }
   operation->kind = Kind::kLoad;
   operation->a = static_cast<uint32_t>(loads_.size());
@@ -238,20 +249,25 @@ bool RegisterProgram::RunLoad(const LoadPlan& plan, uint64_t* value) {
     return true;
   }
   const View& view = *plan.view;
-  int64_t offset = 0;
-  for (size_t i = 0; i < plan.coordinates.size(); ++i) {
-    const uint64_t coordinate = registers_[plan.coordinates[i]];
-    if (coordinate >= static_cast<uint64_t>(view.dims[i])) {
-      error_ = absl::InternalError(absl::StrCat("load of operand ", plan.operand, ": coordinate ",
-                                                i, " is ", static_cast<int64_t>(coordinate),
-                                                ", shape [", absl::StrJoin(view.dims, ", "), "]"));
+  const std::byte* at = view.data;
+  for (const LoadAxis& axis : plan.axes) {
+    const uint64_t coordinate = registers_[axis.coordinate];
+    if (coordinate >= axis.extent) {
+      FailLoad(plan, axis);
       return false;
     }
-    offset += static_cast<int64_t>(coordinate) * view.strides[i];
+    at += coordinate * axis.stride_bytes;
   }
-  *value = LoadBits(view.data + static_cast<size_t>(offset) * view.element_size, view.element_size);
+  *value = LoadBits(at, view.element_size);
   if (view.is_bool) *value = *value != 0;
   return true;
+}
+
+void RegisterProgram::FailLoad(const LoadPlan& plan, const LoadAxis& axis) {
+  error_ = absl::InternalError(
+      absl::StrCat("load of operand ", plan.operand, ": coordinate ", &axis - plan.axes.data(),
+                   " is ", static_cast<int64_t>(registers_[axis.coordinate]), ", shape [",
+                   absl::StrJoin(plan.view->dims, ", "), "]"));
 }
 
 bool RegisterProgram::Run(const Environment& environment, size_t level) {
@@ -313,19 +329,25 @@ class Writer {
   absl::Status Compile(const Expr& result, std::span<const Expr> coordinates, const View& output,
                        const Environment& environment) {
     output_ = &output;
+    in_order_ = coordinates.empty();
     std::vector<Expr> roots = {result};
     roots.insert(roots.end(), coordinates.begin(), coordinates.end());
-    if (coordinates.empty()) {
-      for (size_t i = 0; i < output.dims.size(); ++i) {
-        roots.push_back(Expr::Coord(static_cast<int32_t>(i)));
-      }
-    }
     return program_.Compile(roots, environment);
   }
 
   absl::Status Write(const Environment& environment, size_t level) {
     if (!program_.Run(environment, level)) return program_.error();
-    int64_t offset = 0;
+    // Loops run in row-major order, so without coordinates elements come in that order.
+    size_t offset = next_++;
+    if (!in_order_) RETURN_IF_ERROR(OffsetOf(&offset));
+    const uint64_t value = program_.root(0);
+    memcpy(output_->data + offset * output_->element_size, &value, output_->element_size);
+    return absl::OkStatus();
+  }
+
+ private:
+  absl::Status OffsetOf(size_t* offset) const {
+    *offset = 0;
     for (size_t i = 0; i < output_->dims.size(); ++i) {
       const uint64_t coordinate = program_.root(i + 1);
       if (coordinate >= static_cast<uint64_t>(output_->dims[i])) {
@@ -333,16 +355,14 @@ class Writer {
                                                 static_cast<int64_t>(coordinate), ", shape [",
                                                 absl::StrJoin(output_->dims, ", "), "]"));
       }
-      offset += static_cast<int64_t>(coordinate) * output_->strides[i];
+      *offset += coordinate * static_cast<uint64_t>(output_->strides[i]);
     }
-    const uint64_t value = program_.root(0);
-    memcpy(output_->data + static_cast<size_t>(offset) * output_->element_size, &value,
-           output_->element_size);
     return absl::OkStatus();
   }
 
- private:
   const View* output_ = nullptr;
+  bool in_order_ = false;
+  size_t next_ = 0;
   RegisterProgram program_;
 };
 

@@ -20,7 +20,7 @@ namespace stampmill {
 namespace {
 
 // Nodes once calls are replaced: functions that call functions can ask for any number.
-constexpr int64_t kNodesMax = 1 << 20;
+constexpr int64_t kNodesMax = 1 << 18;
 constexpr int kCallDepthMax = 32;
 constexpr size_t kRankMax = 32;
 constexpr size_t kSymbolSizeMax = 256;

@@ -242,7 +242,7 @@ TEST(ImporterTest, FunctionsThatCallThemselvesAreRefused) {
   TestGraph graph = ReluGraph();
   graph.nodes[0] = {.op_type = "F", .inputs = {"x"}, .outputs = {"y"}, .domain = "local"};
   Refused({.graph = graph, .opsets = {{"local", 1}}, .functions = {loop}});
-  // Each calls the one before it twice: 2^31 nodes.
+  // Each calls the one before it twice: 2^31 nodes in all.
   TestModel bomb = {.graph = graph, .opsets = {{"local", 1}}};
   bomb.graph.nodes[0].op_type = "F31";
   bomb.functions.push_back({.domain = "local",
@@ -366,7 +366,7 @@ TEST(ImporterTest, TruncatedAndDamagedFilesAreRefusedOrSound) {
     EXPECT_TRUE(allowed(ImportBytes(bytes.substr(0, size)))) << size;
   }
   std::mt19937 random(3);
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 2000; ++i) {
     std::string damaged = bytes;
     for (int k = 0; k < 3; ++k) damaged[random() % damaged.size()] = static_cast<char>(random());
     EXPECT_TRUE(allowed(ImportBytes(damaged))) << i;
