@@ -60,7 +60,8 @@ struct NestSchedule {
 };
 NestSchedule ScheduleNest(const Nest& nest, const Target& target);
 
-// Tasks of a contraction: batch, then blocks of rows, then groups of panels.
+// Tasks of a contraction: batch, then groups of panels, then blocks of rows: neighbours share the
+// panels.
 struct ContractionSchedule {
   int64_t lanes = 0;          // elements of the accumulator's type in one vector
   int64_t tile_rows = 0;      // rows of the widest register tile

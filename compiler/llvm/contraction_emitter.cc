@@ -1,4 +1,4 @@
-// The loops, outermost first: task = (batch, block of rows, group of panels); blocks of k; panels;
+// The loops, outermost first: task = (batch, group of panels, block of rows); blocks of k; panels;
 // tiles of rows. A panel's block of k stays in the first-level cache while the tiles of the rows
 // pass over it; the rows' block of k stays in the second-level cache.
 //
@@ -26,6 +26,8 @@ namespace {
 constexpr int64_t kSmallTileRows = 4;
 // Steps of k that are written out in one turn of a tile's loop.
 constexpr int64_t kUnrolledSteps = 4;
+constexpr int64_t kLineBytes = 64;
+constexpr int64_t kPageBytes = 4096;
 
 class ContractionEmitter {
  public:
@@ -42,12 +44,19 @@ class ContractionEmitter {
   };
   Tile MakeTile(int64_t rows, int64_t addresses);
   void EmitTileBody(Ir& ir, const Tile& tile);
+  void EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, llvm::Value* panel,
+                    llvm::Value* ahead);
+  // Bytes of the next panel that one tile fetches for each of its steps of k: all tiles of a block
+  // of rows fetch it once between them.
+  int64_t AheadBytes() const {
+    return contraction_.panel * element_bytes_ * schedule_.tile_rows / schedule_.block_rows;
+  }
 
   void EmitTask(llvm::Value* task);
   void EmitBlockOfK(llvm::Value* begin);
   void EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count, bool is_only_k);
   void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* b,
-                llvm::Value* k_begin, llvm::Value* k_count, llvm::Value* c);
+                llvm::Value* k_begin, llvm::Value* k_count, llvm::Value* c, llvm::Value* ahead);
   llvm::Value* RowAddress(llvm::Value* row, llvm::Value* k_begin);
   llvm::Value* AccumulatorAddress(llvm::Value* panel, llvm::Value* row);
 
@@ -135,12 +144,13 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
   tiles_.push_back(MakeTile(1, 1));
 }
 
-// void tile(a..., b, k_count, c, accumulate): c[row][panel] (+)= a[row][k] * b[k][panel].
+// void tile(a..., b, k_count, c, accumulate, ahead): c[row][panel] (+)= a[row][k] * b[k][panel].
+// One cache line from `ahead` on is fetched for each turn of the loop.
 ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addresses) {
   llvm::Type* pointer = ir_.b().getPtrTy();
   std::vector<llvm::Type*> parameters(static_cast<size_t>(addresses), pointer);
   parameters.insert(parameters.end(),
-                    {pointer, ir_.b().getInt64Ty(), pointer, ir_.b().getInt1Ty()});
+                    {pointer, ir_.b().getInt64Ty(), pointer, ir_.b().getInt1Ty(), pointer});
   auto* type = llvm::FunctionType::get(ir_.b().getVoidTy(), parameters, false);
   auto* function = llvm::Function::Create(
       type, llvm::GlobalValue::InternalLinkage,
@@ -164,6 +174,7 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
   llvm::Value* count = tile.function->getArg(next + 1);
   llvm::Value* c = tile.function->getArg(next + 2);
   llvm::Value* accumulate = tile.function->getArg(next + 3);
+  llvm::Value* ahead = tile.function->getArg(next + 4);
   int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
   int64_t vectors = contraction_.panel / lanes;
   llvm::Type* vector = Ir::Vector(element_, lanes);
@@ -211,6 +222,7 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
   Values sums =
       ir.For(ir.Int(0), whole, kUnrolledSteps, start, [&](llvm::Value* k, const Values& now) {
         Values result = now;
+        EmitPrefetch(ir, tile, k, panel, ahead);
         for (int64_t n = 0; n < kUnrolledSteps; ++n) {
           result = step(ir.Add(k, ir.Int(n)), result);
         }
@@ -223,6 +235,27 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
   b.CreateRetVoid();
 }
 
+// High tiles fetch the next panel, which their successors need, slowly; low ones wait for memory
+// themselves and fetch what they read a page later.
+void ContractionEmitter::EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, llvm::Value* panel,
+                                      llvm::Value* ahead) {
+  llvm::IRBuilder<>& b = ir.b();
+  auto fetch = [&](llvm::Value* base, llvm::Value* offset, int locality) {
+    llvm::Value* address = b.CreateGEP(b.getInt8Ty(), base, offset);
+    b.CreateIntrinsic(
+        llvm::Intrinsic::prefetch, {b.getPtrTy()},
+        {address, b.getInt32(0), b.getInt32(static_cast<uint32_t>(locality)), b.getInt32(1)});
+  };
+  if (tile.rows > kSmallTileRows) {
+    fetch(ahead, ir.Mul(k, ir.Int(AheadBytes())), 2);
+    return;
+  }
+  int64_t step_bytes = contraction_.panel * element_bytes_;
+  for (int64_t at = 0; at < step_bytes * kUnrolledSteps; at += kLineBytes) {
+    fetch(panel, ir.Add(ir.Mul(k, ir.Int(step_bytes)), ir.Int(at + kPageBytes)), 3);
+  }
+}
+
 void ContractionEmitter::Run() {
   kernel_.ForEachTask([&](llvm::Value* task) { EmitTask(task); });
 }
@@ -230,14 +263,14 @@ void ContractionEmitter::Run() {
 void ContractionEmitter::EmitTask(llvm::Value* task) {
   llvm::Value* per_task = kernel_.Dim(schedule_.panels_per_task);
   Values at =
-      ir_.Decompose(task, {kernel_.Dim(schedule_.batches), kernel_.Dim(schedule_.row_blocks),
-                           kernel_.Dim(schedule_.panel_groups)});
+      ir_.Decompose(task, {kernel_.Dim(schedule_.batches), kernel_.Dim(schedule_.panel_groups),
+                           kernel_.Dim(schedule_.row_blocks)});
   batch_ = at[0];
   batch_at_ = ir_.Decompose(batch_, batch_extents_);
   bool one_block = schedule_.row_blocks.IsConstant(1);
-  first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[1], ir_.Int(schedule_.block_rows));
+  first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[2], ir_.Int(schedule_.block_rows));
   rows_ = ir_.Min(ir_.Int(schedule_.block_rows), ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
-  first_panel_ = ir_.Mul(at[2], per_task);
+  first_panel_ = ir_.Mul(at[1], per_task);
   task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
   if (schedule_.pack_whole_k) EmitPack(ir_.Int(0), k_);
   // With no k at all there is one empty block: the accumulators are zero.
@@ -260,13 +293,18 @@ void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llv
   llvm::Value* step = ir_.Add(ir_.Mul(number, k_), k_begin);
   llvm::Value* columns = ElementAt(operands_[static_cast<size_t>(contraction_.b)].address,
                                    ir_.Mul(step, ir_.Int(contraction_.panel)));
+  llvm::Value* next_panel = ElementAt(columns, ir_.Mul(k_, ir_.Int(contraction_.panel)));
   ir_.While(ir_.Int(0), rows_, [&](llvm::Value* row) {
     llvm::Value* left = ir_.Sub(rows_, row);
     llvm::Value* c = AccumulatorAddress(panel, row);
+    // The tiles of a panel fetch the next panel between them, a piece each.
+    llvm::Value* piece = ir_.Mul(ir_.b().CreateUDiv(row, ir_.Int(schedule_.tile_rows)),
+                                 ir_.Mul(k_count, ir_.Int(AheadBytes())));
+    llvm::Value* ahead = b.CreateGEP(b.getInt8Ty(), next_panel, piece);
     llvm::Value* valid = ir_.Min(left, ir_.Int(kSmallTileRows));
     std::function<void(size_t)> choose = [&](size_t n) {
       const Tile& tile = tiles_[n];
-      auto call = [&] { CallTile(tile, row, valid, columns, k_begin, k_count, c); };
+      auto call = [&] { CallTile(tile, row, valid, columns, k_begin, k_count, c, ahead); };
       if (n + 1 == tiles_.size()) {
         call();
         return;
@@ -291,14 +329,14 @@ void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llv
 
 void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid,
                                   llvm::Value* b, llvm::Value* k_begin, llvm::Value* k_count,
-                                  llvm::Value* c) {
+                                  llvm::Value* c, llvm::Value* ahead) {
   Values arguments = {RowAddress(row, k_begin)};
   for (int64_t n = 1; n < tile.addresses; ++n) {
     llvm::Value* number = ir_.Min(ir_.Int(n), ir_.Sub(valid, ir_.Int(1)));
     arguments.push_back(ElementAt(arguments[0], ir_.Mul(number, ir_.Int(row_distance_))));
   }
   llvm::Value* accumulate = ir_.b().CreateICmpSGT(k_begin, ir_.Int(0));
-  arguments.insert(arguments.end(), {b, k_count, c, accumulate});
+  arguments.insert(arguments.end(), {b, k_count, c, accumulate, ahead});
   ir_.b().CreateCall(tile.function, arguments);
 }
 

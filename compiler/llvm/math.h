@@ -1,7 +1,8 @@
 // Elementary functions on f32 and f64 values, scalars or vectors, as straight-line IR without
 // calls. Errors: at most 4 ulp in f32, 1e-13 relative in f64, over the whole range; infinities,
 // NaN, zeros and subnormal arguments as IEEE 754 and C have them. Where an identity costs no
-// accuracy, f32 is computed in f32.
+// accuracy, f32 is computed in f32. Sine, cosine and tangent of f64 arguments beyond 2^30 lose
+// accuracy with their size; those of f32 do not.
 //
 // Methods: range reduction after Cody and Waite ("Software Manual for the Elementary Functions",
 // 1980) and Muller ("Elementary Functions", 3rd ed., 2016); polynomials are minimax fits computed

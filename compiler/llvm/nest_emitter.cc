@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compiler/codegen/access.h"
 #include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/expr_emitter.h"
 #include "llvm/IR/Constants.h"
@@ -17,6 +18,55 @@ namespace {
 
 // Reduced coordinates that are written out one after the other instead of looped over.
 constexpr int64_t kUnrolledTrips = 32;
+
+// Narrow floats that are only moved are moved as integers: nothing is converted, and every NaN
+// keeps its bits.
+bool OnlyMoves(const Nest& nest, DType dtype) {
+  bool moves = true;
+  for (const Expr& e : Expressions(nest)) {
+    e.Visit([&](const Expr& node) {
+      bool touches = node.dtype() == dtype;
+      for (const Expr& operand : node.operands()) touches = touches || operand.dtype() == dtype;
+      if (!touches || node.op() == ExprOp::kLoad) return;
+      moves = moves && (node.op() == ExprOp::kSelect || node.op() == ExprOp::kBitCast ||
+                        node.op() == ExprOp::kConstant);
+    });
+  }
+  return moves && nest.reductions.empty();
+}
+
+Nest WithMovesAsIntegers(Nest nest) {
+  for (DType dtype : {DType::kF16, DType::kBF16}) {
+    if (!OnlyMoves(nest, dtype)) continue;
+    auto rewritten = [&](const Expr& e) {
+      return e.Rewrite([&](const Expr& node) {
+        if (node.op() == ExprOp::kBitCast && node.operands()[0].dtype() == DType::kU16) {
+          return Expr::BitCast(node.dtype() == dtype ? DType::kU16 : node.dtype(),
+                               node.operands()[0]);
+        }
+        if (node.dtype() != dtype) return node;
+        std::vector<Expr> operands(node.operands().begin(), node.operands().end());
+        switch (node.op()) {
+          case ExprOp::kConstant:
+            return Expr::ConstantBits(DType::kU16, node.constant_bits());
+          case ExprOp::kLoad:
+            return Expr::Load(DType::kU16, node.index(), operands);
+          case ExprOp::kBitCast:
+            return Expr::BitCast(DType::kU16, operands[0]);
+          default:
+            return node;  // a select rebuilds itself over its operands
+        }
+      });
+    };
+    for (Operand& operand : nest.operands) {
+      if (operand.dtype == dtype) operand.dtype = DType::kU16;
+    }
+    if (nest.output.dtype == dtype) nest.output.dtype = DType::kU16;
+    nest.result = rewritten(nest.result);
+    for (Expr& e : nest.output_coordinates) e = rewritten(e);
+  }
+  return nest;
+}
 
 class NestEmitter {
  public:
@@ -46,7 +96,7 @@ class NestEmitter {
 
   KernelFunction& kernel_;
   Ir& ir_;
-  const Nest& nest_;
+  const Nest nest_;
   NestSchedule schedule_;
   std::vector<BufferView> operands_;
   BufferView output_;
@@ -62,11 +112,14 @@ class NestEmitter {
 };
 
 NestEmitter::NestEmitter(KernelFunction& kernel, const Nest& nest, const Target& target)
-    : kernel_(kernel), ir_(kernel.ir()), nest_(nest), schedule_(ScheduleNest(nest, target)) {
-  for (size_t n = 0; n < nest.operands.size(); ++n) {
-    operands_.push_back(kernel.Buffer(static_cast<int64_t>(n), nest.operands[n]));
+    : kernel_(kernel),
+      ir_(kernel.ir()),
+      nest_(WithMovesAsIntegers(nest)),
+      schedule_(ScheduleNest(nest, target)) {
+  for (size_t n = 0; n < nest_.operands.size(); ++n) {
+    operands_.push_back(kernel.Buffer(static_cast<int64_t>(n), nest_.operands[n]));
   }
-  output_ = kernel.Buffer(static_cast<int64_t>(nest.operands.size()), nest.output);
+  output_ = kernel.Buffer(static_cast<int64_t>(nest_.operands.size()), nest_.output);
   output_.constant = false;
   extents_ = kernel.Dims(nest.kept);
   for (llvm::Value* extent : kernel.Dims(nest.reduced)) extents_.push_back(extent);
