@@ -1,5 +1,7 @@
 #include "compiler/onnx/importer.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -395,6 +397,37 @@ TEST(ImporterTest, FilesAreMappedAndExternalFilesListed) {
   EXPECT_EQ(imported->graph.value(imported->graph.outputs()[0]).constant->ValueAsInt64(0), '1');
   EXPECT_EQ(ImportOnnx(absl::StrCat(folder, "/absent.onnx")).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// A file of which only the ends are written; the weights between are a hole.
+TEST(ImporterTest, FilesAndTensorsPastTwoGibibytesAreRead) {
+  constexpr uint64_t kSize = (uint64_t{1} << 31) + 4096;
+  const auto length = [](int field, uint64_t size) {
+    std::string head;
+    ByteWriter out(&head);
+    out.Varint(static_cast<uint64_t>(field) << 3 | 2);
+    out.Varint(size);
+    return head;
+  };
+  const std::string tensor = ProtoWriter().Int(1, kSize).Int(2, 2).Bytes(8, "w").bytes();
+  const std::string raw = length(9, kSize);
+  const uint64_t tensor_size = tensor.size() + raw.size() + kSize;
+  const std::string initializer = length(5, tensor_size);
+  const std::string output = ProtoWriter().Bytes(12, ProtoWriter().Bytes(1, "w").bytes()).bytes();
+  const std::string head = absl::StrCat(length(7, initializer.size() + tensor_size + output.size()),
+                                        initializer, tensor, raw);
+  const std::string tail =
+      output + ProtoWriter().Bytes(8, ProtoWriter().Int(2, 17).bytes()).bytes();
+  const absl::StatusOr<FileDescriptor> fd = CreateMemfd("model", head.size() + kSize + tail.size());
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  const auto write_at = [&fd](const std::string& bytes, uint64_t offset) {
+    return pwrite(fd->get(), bytes.data(), bytes.size(), static_cast<off_t>(offset)) ==
+           static_cast<ssize_t>(bytes.size());
+  };
+  ASSERT_TRUE(write_at(head, 0) && write_at(tail, head.size() + kSize));
+  const auto imported = ImportOnnx(absl::StrCat("/proc/self/fd/", fd->get()));
+  ASSERT_TRUE(imported.ok()) << imported.status();
+  EXPECT_EQ(imported->graph.value(imported->graph.outputs()[0]).constant->bytes().size(), kSize);
 }
 
 }  // namespace
