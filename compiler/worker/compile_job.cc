@@ -112,12 +112,11 @@ absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, Kernel
   progress("optimising the graph");
   ASSIGN_OR_RETURN(CompiledModel model, CompileModel(std::move(imported.graph), options));
   progress(absl::StrCat("compiling ", model.kernels.size(), " kernels"));
-  ASSIGN_OR_RETURN(BuiltKernels built,
-                   BuildKernels(model.kernels,
-                                {.target = options.target,
-                                 .threads = job.threads,
-                                 .progress = progress},
-                                cache));
+  ASSIGN_OR_RETURN(
+      BuiltKernels built,
+      BuildKernels(model.kernels,
+                   {.target = options.target, .threads = job.threads, .progress = progress},
+                   cache));
   progress("packing weights");
   ASSIGN_OR_RETURN(const Digest weights, StoreWeights(model, cache));
   ASSIGN_OR_RETURN(const ModelRecord after, RecordFor(job, imported, cache));
