@@ -38,7 +38,7 @@ absl::StatusOr<Table> Measure(const Flags& flags) {
   for (int round = 0; round < flags.rounds; ++round) {
     ASSIGN_OR_RETURN(const Latency latency,
                      MeasureLatency(*opened.runner, inputs, flags.warmup, flags.repeat));
-    table.Add({model.program().model_name, model.program().target, opened.device->info().threads,
+    table.Add({flags.model.model, model.program().target, opened.device->info().threads,
                absl::StrJoin(shapes, " "), round, latency.runs, latency.p25_us, latency.p50_us,
                latency.p99_us, latency.min_us, latency.mean_us > 0 ? 1e6 / latency.mean_us : 0.0,
                opened.open_seconds});

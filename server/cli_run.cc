@@ -63,7 +63,10 @@ class RunCommand {
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(opened_, OpenModel(flags_.model));
-    ASSIGN_OR_RETURN(inputs_, MakeInputs(flags_.inputs, model()));
+    absl::StatusOr<std::vector<Tensor>> inputs = MakeInputs(flags_.inputs, model());
+    usage_error_ = absl::IsInvalidArgument(inputs.status());
+    RETURN_IF_ERROR(inputs.status());
+    inputs_ = *std::move(inputs);
     ASSIGN_OR_RETURN(outputs_, opened_.runner->Run(inputs_));
     RETURN_IF_ERROR(DescribeOutputs());
     if (flags_.verify) RETURN_IF_ERROR(Verify());
@@ -72,6 +75,8 @@ class RunCommand {
     Print();
     return disagreement_;
   }
+  // Whether Run failed for what the command line says of inputs.
+  bool usage_error() const { return usage_error_; }
 
  private:
   const Model& model() const { return opened_.runner->model(); }
@@ -99,7 +104,7 @@ class RunCommand {
                             ShapeText(outputs_[i].shape()), "\n");
       outputs.push_back(std::move(output));
     }
-    json_["model"] = model().program().model_name;
+    json_["model"] = flags_.model.model;
     json_["target"] = model().program().target;
     json_["open_seconds"] = opened_.open_seconds;
     json_["outputs"] = std::move(outputs);
@@ -187,6 +192,7 @@ class RunCommand {
   std::string text_;
   boost::json::object json_;
   absl::Status disagreement_;
+  bool usage_error_ = false;
 };
 
 }  // namespace
@@ -196,7 +202,9 @@ int RunRun(int argc, char** argv) {
   CommandLine line("run", "runs one inference without a server");
   AddFlags(line.app(), flags);
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
-  const absl::Status done = RunCommand(flags).Run();
+  RunCommand command(flags);
+  const absl::Status done = command.Run();
+  if (command.usage_error()) return FailUsage(absl::string_view(done.message()));
   return done.ok() ? kExitDone : Fail(done);
 }
 
