@@ -15,9 +15,10 @@ inline constexpr int32_t kTensorsPerRequestMax = 1024;
 // Bytes of one tensor of a step: sums over all buffers of a program then stay far below 2^63.
 inline constexpr int64_t kTensorBytesMax = int64_t{1} << 40;
 
-// Live leases on the arena. A request holds one for each tensor in shared memory; 1280 slots
-// (--max-queued-requests + --max-sequences) times the few tensors of a model stay below.
-inline constexpr int32_t kPoolBlocksMax = 1 << 16;
+// Live leases on the arena. A request holds one for each tensor in it, shared by the requests of a
+// batch; 1280 slots (--max-queued-requests + --max-sequences) of a dozen tensors stay below. Beyond
+// it blocks are handed out without being cut to size.
+inline constexpr int32_t kPoolBlocksMax = 1 << 14;
 
 // Engines (one a device) that wait for pool memory at the same time.
 inline constexpr int32_t kReleaseWakersMax = 64;

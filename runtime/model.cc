@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "devices/limits.h"
 
 namespace stampmill {
 namespace {
@@ -127,6 +128,12 @@ absl::Status Model::ResolveLaunches() {
   for (const ProgramCommand& command : program.commands) {
     Launch launch;
     if (command.kind == ProgramCommand::Kind::kLaunch) {
+      if (command.buffers.size() > static_cast<size_t>(kLaunchBuffersMax) ||
+          command.dims.size() > static_cast<size_t>(kLaunchDimsMax)) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "program: ", command.label, ": got ", command.buffers.size(), " buffers and ",
+            command.dims.size(), " dims, limits ", kLaunchBuffersMax, " and ", kLaunchDimsMax));
+      }
       launch.executable = executables_[static_cast<size_t>(command.artifact)].get();
       ASSIGN_OR_RETURN(launch.entry, launch.executable->FindEntry(command.entry));
     }
