@@ -99,45 +99,58 @@ absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::str
       absl::StrCat("compile options: got '", options, "', limit 'fuse=0 channels-last=0'"));
 }
 
+absl::StatusOr<BuiltModel> BuildModel(Graph graph, const BuildOptions& options,
+                                      KernelCache& cache) {
+  const auto progress = [&options](absl::string_view line) {
+    if (options.progress) options.progress(line);
+  };
+  const Target& target = options.passes.target;
+  progress("optimising the graph");
+  ASSIGN_OR_RETURN(CompiledModel model, CompileModel(std::move(graph), options.passes));
+  progress(absl::StrCat("compiling ", model.kernels.size(), " kernels"));
+  ASSIGN_OR_RETURN(
+      BuiltKernels kernels,
+      BuildKernels(model.kernels,
+                   {.target = target, .threads = options.threads, .progress = progress}, cache));
+  progress("packing weights");
+  ASSIGN_OR_RETURN(const Digest weights, StoreWeights(model, cache));
+  NameEntries(target, model);
+  BuiltModel built = {.objects = kernels.artifacts,
+                      .kernels_compiled = kernels.compiled,
+                      .kernels_reused = kernels.reused};
+  if (weights != Digest{}) built.objects.push_back(weights);
+  PlaceKernels(model, kernels.placement, std::move(kernels.artifacts), weights);
+  if (absl::Status sound = model.program.Verify(); !sound.ok()) {
+    return absl::InternalError(absl::StrCat("compiler: ", sound.message()));
+  }
+  ASSIGN_OR_RETURN(built.program, cache.Put(AsBytes(model.program.Serialize())));
+  return built;
+}
+
 absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, KernelCache& cache) {
   const auto start = std::chrono::steady_clock::now();
-  const auto progress = [&job](absl::string_view line) {
-    if (job.progress) job.progress(line);
-  };
   ASSIGN_OR_RETURN(const PassOptions options, ParsePassOptions(job.target, job.options));
-  progress("reading the model");
+  if (job.progress) job.progress("reading the model");
   ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(job.model_path));
   // Before the work: a file that changes meanwhile is found by comparing at the end.
   ASSIGN_OR_RETURN(ModelRecord record, RecordFor(job, imported, cache));
-  progress("optimising the graph");
-  ASSIGN_OR_RETURN(CompiledModel model, CompileModel(std::move(imported.graph), options));
-  progress(absl::StrCat("compiling ", model.kernels.size(), " kernels"));
   ASSIGN_OR_RETURN(
-      BuiltKernels built,
-      BuildKernels(model.kernels,
-                   {.target = options.target, .threads = job.threads, .progress = progress},
-                   cache));
-  progress("packing weights");
-  ASSIGN_OR_RETURN(const Digest weights, StoreWeights(model, cache));
+      BuiltModel built,
+      BuildModel(std::move(imported.graph),
+                 {.passes = options, .threads = job.threads, .progress = job.progress}, cache));
   ASSIGN_OR_RETURN(const ModelRecord after, RecordFor(job, imported, cache));
   if (after.Key() != record.Key()) {
     return absl::AbortedError(
         absl::StrCat("model file ", job.model_path, ": changed while it was compiled"));
   }
-  NameEntries(options.target, model);
-  record.objects = built.artifacts;
-  if (weights != Digest{}) record.objects.push_back(weights);
-  PlaceKernels(model, built.placement, std::move(built.artifacts), weights);
-  if (absl::Status sound = model.program.Verify(); !sound.ok()) {
-    return absl::InternalError(absl::StrCat("compiler: ", sound.message()));
-  }
-  ASSIGN_OR_RETURN(record.program, cache.Put(AsBytes(model.program.Serialize())));
+  record.program = built.program;
+  record.objects = std::move(built.objects);
   const auto elapsed = std::chrono::steady_clock::now() - start;
   record.compile_milliseconds =
       std::chrono::duration_cast<std::chrono::milliseconds>(elapsed).count();
   RETURN_IF_ERROR(cache.PutModel(record));
-  return CompileJobStatistics{.kernels_compiled = built.compiled,
-                              .kernels_reused = built.reused,
+  return CompileJobStatistics{.kernels_compiled = built.kernels_compiled,
+                              .kernels_reused = built.kernels_reused,
                               .milliseconds = record.compile_milliseconds};
 }
 
