@@ -98,7 +98,9 @@ References ConcatReference(const ReferenceArguments& arguments) {
     }
     same[axis] = dims[axis];
     if (same != dims) return ReferenceError(arguments, "inputs differ beside the axis");
-    dims[axis] += input.shape()[axis];
+    if (__builtin_add_overflow(dims[axis], input.shape()[axis], &dims[axis])) {
+      return ReferenceError(arguments, "the axis overflows 64 bits");
+    }
   }
   ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(first.dtype(), dims));
   const Dims strides = RowMajor(dims);
@@ -284,7 +286,9 @@ References TileReference(const ReferenceArguments& arguments) {
   Dims dims = input.shape();
   for (size_t d = 0; d < dims.size(); ++d) {
     if (repeats[d] < 0) return ReferenceError(arguments, "repeats: must not be negative");
-    dims[d] *= repeats[d];
+    if (__builtin_mul_overflow(dims[d], repeats[d], &dims[d])) {
+      return ReferenceError(arguments, "repeats: overflow of 64 bits");
+    }
   }
   ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(input.dtype(), dims));
   const Dims strides = RowMajor(input.shape());

@@ -1,7 +1,6 @@
 // Operators that cut from, or put a rim around, axes: Slice, Pad, CenterCropPad, ReverseSequence.
 // Bounds may be dims of the request; clamps then are minima and maxima.
 #include <algorithm>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -161,11 +160,12 @@ References SliceReference(const ReferenceArguments& arguments) {
     };
     const int64_t begin = clamp(starts[i]);
     const int64_t end = clamp(ends[i]);
-    int64_t length = 0;
-    for (int64_t at = begin; step > 0 ? at < end : at > end;) {
-      ++length;
-      if (__builtin_add_overflow(at, step, &at)) break;
-    }
+    // Bounds are within the axis, so their distance is no overflow; whole steps, rounded up.
+    const int64_t distance = step > 0 ? end - begin : begin - end;
+    const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
+    const int64_t length =
+        distance <= 0 ? 0
+                      : static_cast<int64_t>((static_cast<uint64_t>(distance) - 1) / stride) + 1;
     dims[axis] = length;
     base += begin * strides[axis];
     // A step past the axis is taken at most once, from its only element.
@@ -291,7 +291,12 @@ References PadReference(const ReferenceArguments& arguments) {
   ASSIGN_OR_RETURN(const Rim rim, RimOf(arguments.node, input.shape().size(), contents(1), axes));
   const Dims before = ConstantShape(rim.before);
   Dims dims = input.shape();
-  for (size_t d = 0; d < dims.size(); ++d) dims[d] += before[d] + *rim.after[d].constant();
+  for (size_t d = 0; d < dims.size(); ++d) {
+    if (__builtin_add_overflow(dims[d], before[d], &dims[d]) ||
+        __builtin_add_overflow(dims[d], *rim.after[d].constant(), &dims[d])) {
+      return ReferenceError(arguments, "pads: overflow of 64 bits");
+    }
+  }
   ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(input.dtype(), dims));
   const Dims strides = RowMajor(input.shape());
   const bool has_value = arguments.inputs.size() > 2 && arguments.inputs[2].valid() &&
