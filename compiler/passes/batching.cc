@@ -21,6 +21,7 @@ bool Mentions(const DimExpr& dim, const std::string& symbol) {
 std::optional<DimExpr> RowsOf(const Shape& shape, const std::string& symbol) {
   if (shape.empty()) return std::nullopt;
   const DimExpr rows = FloorDiv(shape[0], DimExpr::Symbol(symbol));
+  if (rows.IsConstant(0)) return std::nullopt;
   if (Mentions(rows, symbol) || !(rows * DimExpr::Symbol(symbol) == shape[0])) return std::nullopt;
   for (size_t i = 1; i < shape.size(); ++i) {
     if (Mentions(shape[i], symbol)) return std::nullopt;

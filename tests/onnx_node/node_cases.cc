@@ -130,18 +130,6 @@ absl::Status RunNodeCase(const NodeCase& node_case, const Executor& executor) {
   return absl::OkStatus();
 }
 
-void FixSmallInputs(Graph& graph, std::span<const Tensor> inputs, int level) {
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const Tensor& tensor = inputs[i];
-    const bool is_scalar = tensor.rank() == 0;
-    const bool is_list = tensor.rank() == 1 && !IsFloat(tensor.dtype());
-    const bool is_short = tensor.rank() == 1 && tensor.element_count() <= 8;
-    if ((level >= 1 && (is_scalar || is_list)) || (level >= 2 && is_short)) {
-      graph.value(graph.inputs()[i]).constant = tensor;
-    }
-  }
-}
-
 absl::StatusOr<NotPassing> NotPassing::Parse(absl::string_view text) {
   NotPassing list;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {

@@ -47,12 +47,6 @@ using Executor =
 // 1e-7 absolute (the least that the type can tell for f16 and bf16), the rest equal.
 absl::Status RunNodeCase(const NodeCase& node_case, const Executor& executor);
 
-// Node tests feed at run time what a model has as constants (shapes, axes, pads, scales, depths).
-// Makes constants of inputs, which stay in graph.inputs(): at level 1 those of rank 0 and integers
-// and bools of rank 1; at level 2 all of rank 1 with at most 8 elements as well.
-inline constexpr int kFixLevelMax = 2;
-void FixSmallInputs(Graph& graph, std::span<const Tensor> inputs, int level);
-
 // Why cases do not pass: lines "NAME REASON" or "op:OPERATOR REASON"; # begins a comment line. A
 // case is listed when its name is, or an operator of its model.
 class NotPassing {
