@@ -371,7 +371,7 @@ void TensorPool::CheckInvariants() const {
 // Client regions.
 
 int32_t TensorPool::FindRegion(absl::string_view name) const {
-  for (int32_t i = 0; i < kClientRegionsMax; ++i) {
+  for (int32_t i = 0; i < regions_end_; ++i) {
     if (regions_[i].registered && name == regions_[i].name) return i;
   }
   return -1;
@@ -417,6 +417,7 @@ absl::Status TensorPool::RegisterClientRegion(absl::string_view name, absl::stri
   region.mapping = mapping;
   region.bytes = mapping.subspan(mapping.size() - byte_size);
   region.registered = true;
+  regions_end_ = std::max(regions_end_, index + 1);
   region.count.store(1, std::memory_order_release);
   return absl::OkStatus();
 }
@@ -483,7 +484,7 @@ absl::Status TensorPool::UnregisterClientRegion(absl::string_view name) {
 
 absl::Status TensorPool::UnregisterAllClientRegions() {
   absl::MutexLock lock(&mutex_);
-  for (int32_t i = 0; i < kClientRegionsMax; ++i) {
+  for (int32_t i = 0; i < regions_end_; ++i) {
     if (regions_[i].registered) Unregister(i);
   }
   return absl::OkStatus();
@@ -494,7 +495,7 @@ absl::StatusOr<std::vector<ClientRegionStatus>> TensorPool::ClientRegions(
   std::vector<ClientRegionStatus> result;
   {
     absl::MutexLock lock(&mutex_);
-    for (int32_t i = 0; i < kClientRegionsMax; ++i) {
+    for (int32_t i = 0; i < regions_end_; ++i) {
       const Region& region = regions_[i];
       if (!region.registered || (!name.empty() && name != region.name)) continue;
       result.push_back({region.name, region.key, region.offset, region.byte_size});

@@ -157,7 +157,8 @@ class TensorPool {
   bool touched_ ABSL_GUARDED_BY(mutex_) = false;  // allocated since ReturnFreePages
   int32_t unused_records_ ABSL_GUARDED_BY(mutex_) = -1;
   int32_t free_heads_[kSizeClasses] ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Region[]> regions_;  // likewise
+  std::unique_ptr<Region[]> regions_;                // likewise
+  int32_t regions_end_ ABSL_GUARDED_BY(mutex_) = 0;  // records from here on were never used
 };
 
 }  // namespace stampmill
