@@ -51,8 +51,7 @@ def run_stampmill(stampmill, cache, path, feed, outputs):
             np.save(file, value)
             command += ["--input", "%s=%s" % (name, file)]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        clean = lambda name: "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-        return [np.load("%s/%s.npy" % (folder, clean(name))) for name in outputs]
+        return [np.load("%s/%s.npy" % (folder, name.replace("/", "_"))) for name in outputs]
 
 
 def compare(got, want):
