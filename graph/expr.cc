@@ -456,8 +456,7 @@ Expr Expr::Rewrite(const std::function<Expr(const Expr&)>& replace) const {
     }
     const Expr simplified = expr.WithOperands(operands);
     // What simplification leaves of a node may be part of an operand, which was replaced already.
-    rebuilt.emplace(expr.id(),
-                    IsPartOf(simplified, operands) ? simplified : replace(simplified));
+    rebuilt.emplace(expr.id(), IsPartOf(simplified, operands) ? simplified : replace(simplified));
   });
   return rebuilt.at(id());
 }
