@@ -8,6 +8,17 @@
 namespace stampmill {
 namespace {
 
+bool IsBatched(const Product& product) {
+  for (const ProductAxis& axis : product.b_axes) {
+    if (axis.role == ProductAxis::Role::kBatch) return true;
+  }
+  return false;
+}
+
+int64_t Panel(const LowerContext& context, const Product& product) {
+  return context.options().panel(product.n, product.accumulator, context.options().target);
+}
+
 // Shape of the packed right-hand side.
 Shape PackedShape(const Product& product, bool batched, int64_t panel) {
   Shape shape;
@@ -129,19 +140,16 @@ std::optional<DType> ContractionAccumulator(DType dtype) {
   return std::nullopt;
 }
 
-absl::Status EmitProduct(LowerContext& context, Product product, ValueId output) {
-  bool batched = false;
-  for (const ProductAxis& axis : product.b_axes) {
-    batched = batched || axis.role == ProductAxis::Role::kBatch;
-  }
-  const int64_t panel =
-      context.options().panel(product.n, product.accumulator, context.options().target);
-  ValueId packed = kNoValue;
+absl::StatusOr<ValueId> PackRight(LowerContext& context, const Product& product) {
   if (product.b_constant.has_value()) {
-    ASSIGN_OR_RETURN(packed, PackConstant(context, product, batched, panel));
-  } else {
-    packed = EmitPacking(context, product, batched, panel);
+    return PackConstant(context, product, IsBatched(product), Panel(context, product));
   }
+  return EmitPacking(context, product, IsBatched(product), Panel(context, product));
+}
+
+void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, ValueId output) {
+  const bool batched = IsBatched(product);
+  const int64_t panel = Panel(context, product);
   Contraction contraction{.batch = product.batch,
                           .m = product.m,
                           .n = product.n,
@@ -157,6 +165,11 @@ absl::Status EmitProduct(LowerContext& context, Product product, ValueId output)
       product.operands.Add(packed, product.accumulator, PackedShape(product, batched, panel));
   contraction.operands = product.operands.TakeOperands();
   context.EmitContraction(std::move(contraction), product.operands.TakeValues(), output);
+}
+
+absl::Status EmitProduct(LowerContext& context, Product product, ValueId output) {
+  ASSIGN_OR_RETURN(const ValueId packed, PackRight(context, product));
+  EmitPackedProduct(context, std::move(product), packed, output);
   return absl::OkStatus();
 }
 

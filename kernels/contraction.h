@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "graph/dim.h"
 #include "graph/dtype.h"
 #include "graph/expr.h"
@@ -56,5 +57,10 @@ struct Product {
 std::optional<DType> ContractionAccumulator(DType dtype);
 
 absl::Status EmitProduct(LowerContext& context, Product product, ValueId output);
+
+// The same in two parts, for products that share their right-hand side: b, b_axes, batch, n, k and
+// accumulator are equal.
+absl::StatusOr<ValueId> PackRight(LowerContext& context, const Product& product);
+void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, ValueId output);
 
 }  // namespace stampmill

@@ -22,6 +22,7 @@ std::span<const OpDefinition> MoveOps();
 std::span<const OpDefinition> NormalizationOps();
 std::span<const OpDefinition> PoolOps();
 std::span<const OpDefinition> QuantizeOps();
+std::span<const OpDefinition> RecurrentOps();
 std::span<const OpDefinition> ReduceOps();
 std::span<const OpDefinition> ResizeOps();
 std::span<const OpDefinition> ScanOps();

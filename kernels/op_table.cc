@@ -34,6 +34,7 @@ const std::vector<const OpDefinition*>& List() {
         NormalizationOps(),
         PoolOps(),
         QuantizeOps(),
+        RecurrentOps(),
         ReduceOps(),
         ResizeOps(),
         ScanOps(),
