@@ -7,14 +7,6 @@
 namespace stampmill {
 namespace {
 
-bool DependsOn(const Expr& e, int32_t axis) {
-  bool found = false;
-  e.Visit([&](const Expr& node) {
-    if (node.op() == ExprOp::kCoord && node.index() == axis) found = true;
-  });
-  return found;
-}
-
 int64_t NodeCost(const Expr& e) {
   switch (e.op()) {
     case ExprOp::kConstant:
@@ -56,6 +48,14 @@ int64_t NodeCost(const Expr& e) {
 }
 
 }  // namespace
+
+bool DependsOn(const Expr& e, int32_t axis) {
+  bool found = false;
+  e.Visit([&](const Expr& node) {
+    if (node.op() == ExprOp::kCoord && node.index() == axis) found = true;
+  });
+  return found;
+}
 
 std::optional<int64_t> CoordinateFactor(const Expr& e, int32_t axis) {
   switch (e.op()) {

@@ -23,6 +23,8 @@ enum class AxisWalk : uint8_t {
 };
 AxisWalk WalkOf(std::span<const Expr> coordinates, int32_t axis);
 
+bool DependsOn(const Expr& e, int32_t axis);
+
 // Coordinates of a kLoad or kGuardedLoad.
 std::span<const Expr> LoadCoordinates(const Expr& load);
 bool IsLoad(const Expr& e);

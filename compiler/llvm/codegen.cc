@@ -41,8 +41,9 @@ absl::StatusOr<llvm::Function*> EmitKernel(llvm::Module& module, const KernelSou
     EmitContraction(kernel, *contraction, target);
     return kernel.function();
   }
-  return absl::UnimplementedError(
-      absl::StrCat("kernel '", source.name, "': no code generator for this form of stage"));
+  return absl::UnimplementedError(absl::StrCat("kernel '", source.name,
+                                               "': no skeleton is called '",
+                                               std::get<Library>(body).skeleton, "'"));
 }
 
 llvm::Constant* TextConstant(llvm::Module& module, const std::string& text) {

@@ -1,6 +1,7 @@
 #include "compiler/llvm/expr_emitter.h"
 
 #include "base/check.h"
+#include "compiler/codegen/access.h"
 #include "compiler/llvm/scalar_ops.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/Intrinsics.h"
@@ -173,7 +174,7 @@ llvm::Value* ExprEmitter::LoadAt(const BufferView& view, llvm::Value* address, i
 Lane ExprEmitter::EmitLoad(const Expr& e) {
   const BufferView& view = scope_.operands[static_cast<size_t>(e.index())];
   std::vector<Lane> coordinates;
-  for (const Expr& coordinate : e.operands()) coordinates.push_back(Emit(coordinate));
+  for (const Expr& coordinate : LoadCoordinates(e)) coordinates.push_back(Emit(coordinate));
   Lane offset = Offset(view, coordinates);
   llvm::Value* raw = nullptr;
   if (IsUniform(offset)) {
@@ -223,6 +224,7 @@ llvm::Value* ExprEmitter::Gather(const BufferView& view, Lane offset, llvm::Valu
 }
 
 Lane ExprEmitter::EmitGuardedLoad(const Expr& e) {
+  if (scope_.guards_hold) return EmitLoad(e);
   const BufferView& view = scope_.operands[static_cast<size_t>(e.index())];
   Lane condition = Emit(e.operands()[0]);
   Lane otherwise = Emit(e.operands()[1]);
@@ -235,6 +237,9 @@ Lane ExprEmitter::EmitGuardedLoad(const Expr& e) {
     llvm::Value* address =
         b_.CreateSelect(condition.value, Element(view, offset.value), ZeroBlock(ir_.module()));
     llvm::Value* value = FromMemory(view.dtype, LoadAt(view, address, lanes));
+    // The block of zeros is the other value.
+    const Expr& other = e.operands()[1];
+    if (other.IsConstant() && other.constant_bits() == 0) return {value};
     if (lanes == 1 && IsUniform(otherwise)) {
       return {b_.CreateSelect(condition.value, value, otherwise.value)};
     }

@@ -33,6 +33,7 @@ struct Scope {
   std::vector<Lane> coordinates;  // by axis
   std::vector<Lane> reduced;      // by reduction
   std::vector<Lane> accumulators;
+  bool guards_hold = false;  // the conditions of guarded loads are known to be true
 };
 
 class ExprEmitter {
