@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/bytes.h"
@@ -41,6 +42,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto view = CheckObject(bytes, digest, ObjectCheck::kWhole); view.ok()) {
     CHECK_LE(view->offset, bytes.size());
     CHECK_EQ(view->bytes.size(), bytes.size() - view->offset);
+    // In two parts: the head does not depend on how the payload comes.
+    const size_t half = view->bytes.size() / 2;
+    const std::span<const std::byte> parts[] = {view->bytes.first(half), view->bytes.subspan(half)};
+    if (view->is_weights) CHECK(WeightsHead(parts) == AsText(bytes.first(view->offset)));
   }
 
   std::string archive(AsText(bytes));
@@ -50,10 +55,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Digest sum = Sha256(AsBytes(archive).subspan(64, table));
     archive.replace(32, 32, reinterpret_cast<const char*>(sum.bytes.data()), 32);
   }
-  if (const auto entries = ParseArchive(AsBytes(archive)); entries.ok()) {
+  if (auto entries = ParseArchive(AsBytes(archive)); entries.ok()) {
     for (const ArchiveEntry& entry : *entries) {
       CHECK_LE(entry.offset + entry.size, archive.size());
     }
+    const std::vector<ArchiveEntry> parsed = *entries;
+    ArchiveHead(*entries);
+    for (size_t i = 0; i < parsed.size(); ++i) CHECK_EQ(parsed[i].offset, (*entries)[i].offset);
   }
   return 0;
 }

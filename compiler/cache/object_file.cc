@@ -79,6 +79,11 @@ absl::StatusOr<ObjectView> CheckWeights(std::span<const std::byte> file, const D
       return absl::DataLossError(absl::StrCat("packed weights: chunk ", chunk, " is altered"));
     }
   }
+  // One payload has one head, so that it has one name.
+  const std::span<const std::byte> padding = in.Bytes(payload_offset - in.offset());
+  if (std::any_of(padding.begin(), padding.end(), [](std::byte b) { return b != std::byte{0}; })) {
+    return absl::DataLossError("packed weights: bytes after the table");
+  }
   if (check == ObjectCheck::kWhole) {
     const Digest actual = Sha256(payload);
     if (memcmp(actual.bytes.data(), payload_digest.data(), actual.bytes.size()) != 0) {
