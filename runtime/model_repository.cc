@@ -186,7 +186,7 @@ absl::Status ModelRepository::NotReady(absl::string_view name, int64_t version,
   if (entry == nullptr || (version > 0 && !entry->versions.contains(version))) {
     return absl::NotFoundError(absl::StrCat(who, " is not found"));
   }
-  if (version == 0) return absl::UnavailableError(absl::StrCat(who, " has no available versions"));
+  if (version == 0) return absl::NotFoundError(absl::StrCat(who, " has no available versions"));
   return absl::UnavailableError(absl::StrCat(who, " is not at ready state"));
 }
 
@@ -220,8 +220,13 @@ absl::StatusOr<std::vector<ModelPin>> ModelRepository::PinAll(absl::string_view 
 
 absl::StatusOr<bool> ModelRepository::IsModelReady(absl::string_view name, int64_t version) {
   const absl::Status status = Pin(name, version).status();
-  if (absl::IsNotFound(status)) return status;
-  return status.ok();
+  if (status.ok()) return true;
+  const absl::MutexLock lock(&mutex_);
+  const auto entry = entries_.find(std::string(name));
+  const bool known = entry != entries_.end() &&
+                     (version == 0 || entry->second->versions.contains(version));
+  if (!known) return status;
+  return false;
 }
 
 bool ModelRepository::IsReady() const {

@@ -88,7 +88,8 @@ class ModelRepository {
   absl::Status Start();
 
   // A ready model; version 0 is the highest that is ready. NOT_FOUND "Request for unknown model:
-  // 'X' is not found", UNAVAILABLE "... is not at ready state".
+  // 'X' is not found" and, for one without a ready version, "... has no available versions";
+  // UNAVAILABLE "... is not at ready state" for a version that is known.
   absl::StatusOr<ModelPin> Pin(absl::string_view name, int64_t version = 0);
   // All ready versions of `name` (empty: of all models), in order of name and version. `version`
   // 0: all. NOT_FOUND as above.

@@ -191,7 +191,7 @@ TEST_F(ModelRepositoryTest, ABadModelIsToldAndTheOthersServe) {
                              "good:1 READY", "missing: UNAVAILABLE"}));
   EXPECT_EQ(Rows(/*ready_only=*/true), Strings({"good:1 READY"}));
   EXPECT_EQ(repository.Index(false)[0].reason, "cannot compile 'bad'");
-  EXPECT_TRUE(absl::IsUnavailable(repository.Pin("bad").status()));
+  EXPECT_TRUE(absl::IsNotFound(repository.Pin("bad").status()));
   EXPECT_FALSE(*repository.IsModelReady("bad"));
   EXPECT_TRUE(*repository.IsModelReady("good"));
 

@@ -19,6 +19,7 @@ struct Benchmark {
 constexpr Benchmark kBenchmarks[] = {
     {"model", "latency of a model without a server", RunBenchModel},
     {"kernel", "speed of compiled kernels against what the machine can do", RunBenchKernel},
+    {"serve", "load on a server over HTTP or gRPC", RunBenchServe},
 };
 
 }  // namespace
@@ -34,7 +35,7 @@ int RunBench(int argc, char** argv) {
     }
     return kExitDone;
   }
-  return FailUsage(absl::StrCat("bench: got '", name, "', limit model, kernel"));
+  return FailUsage(absl::StrCat("bench: got '", name, "', limit model, kernel, serve"));
 }
 
 }  // namespace stampmill

@@ -10,8 +10,9 @@ int RunInspect(int argc, char** argv);
 int RunDevices(int argc, char** argv);
 int RunCache(int argc, char** argv);
 int RunBench(int argc, char** argv);
-// `bench model` and `bench kernel`; RunBench hands over to them.
+// `bench model`, `bench kernel` and `bench serve`; RunBench hands over to them.
 int RunBenchModel(int argc, char** argv);
 int RunBenchKernel(int argc, char** argv);
+int RunBenchServe(int argc, char** argv);
 
 }  // namespace stampmill

@@ -1,0 +1,207 @@
+// `stampmill bench serve`: load on a server, closed loop (each client sends when it was answered)
+// or open loop (requests begin at a fixed rate, and wait is counted from when each should have
+// begun).
+#include <algorithm>
+#include <atomic>
+#include <boost/json.hpp>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "server/command_line.h"
+#include "server/commands.h"
+#include "server/load_client.h"
+#include "server/table.h"
+#include "server/timing.h"
+
+namespace stampmill {
+namespace {
+
+struct BenchServeFlags {
+  std::string url = "127.0.0.1:8001";
+  std::string protocol = "grpc";
+  LoadTarget target;
+  std::vector<std::string> shapes;  // NAME:2,3
+  int64_t batch = 1;
+  int32_t concurrency = 1;
+  double rate = 0;  // requests a second; 0: closed loop
+  int64_t requests = 0;
+  double seconds = 0;
+  int64_t warmup = 10;  // requests of each client that are not counted
+  bool json = false, csv = false;
+};
+
+absl::StatusOr<std::map<std::string, std::vector<int64_t>>> ParseShapes(
+    const std::vector<std::string>& texts) {
+  std::map<std::string, std::vector<int64_t>> shapes;
+  for (const std::string& text : texts) {
+    const size_t colon = text.rfind(':');
+    std::vector<int64_t> dims;
+    bool good = colon != std::string::npos && colon > 0;
+    for (absl::string_view word :
+         absl::StrSplit(good ? absl::string_view(text).substr(colon + 1) : "", ',')) {
+      int64_t dim = 0;
+      good &= absl::SimpleAtoi(word, &dim) && dim >= 0;
+      dims.push_back(dim);
+    }
+    if (!good) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--shape: got '", text, "', limit NAME:DIM,DIM,..."));
+    }
+    shapes[text.substr(0, colon)] = std::move(dims);
+  }
+  return shapes;
+}
+
+// What the clients share: which request is next, and when all is over.
+struct Load {
+  int64_t start_nanos = 0;
+  int64_t end_nanos = kNoDeadline;
+  int64_t requests = 0;        // 0: no limit
+  double nanos_a_request = 0;  // open loop
+  std::atomic<int64_t> next{0};
+};
+
+struct ClientResult {
+  std::vector<int64_t> latencies;
+  int64_t errors = 0;
+  std::string first_error;
+};
+
+void RunClient(LoadClient& client, Load& load, ClientResult& result) {
+  while (true) {
+    const int64_t number = load.next.fetch_add(1, std::memory_order_relaxed);
+    if (load.requests > 0 && number >= load.requests) return;
+    int64_t begin = RealClock().NowNanos();
+    if (load.nanos_a_request > 0) {
+      const int64_t due = load.start_nanos +
+                          static_cast<int64_t>(static_cast<double>(number) * load.nanos_a_request);
+      if (due >= load.end_nanos) return;
+      if (due > begin) std::this_thread::sleep_for(std::chrono::nanoseconds(due - begin));
+      begin = due;
+    }
+    if (RealClock().NowNanos() >= load.end_nanos) return;
+    const absl::Status status = client.Infer();
+    if (status.ok()) {
+      result.latencies.push_back(RealClock().NowNanos() - begin);
+    } else if (result.errors++ == 0) {
+      result.first_error = status.ToString();
+    }
+  }
+}
+
+absl::StatusOr<std::unique_ptr<LoadClient>> Connect(const BenchServeFlags& flags) {
+  return flags.protocol == "http" ? ConnectHttp(flags.target) : ConnectGrpc(flags.target);
+}
+
+absl::StatusOr<std::vector<std::unique_ptr<LoadClient>>> ConnectAll(const BenchServeFlags& flags) {
+  ASSIGN_OR_RETURN(const auto shapes, ParseShapes(flags.shapes));
+  std::vector<std::unique_ptr<LoadClient>> clients;
+  std::vector<LoadInput> inputs;
+  for (int32_t i = 0; i < flags.concurrency; ++i) {
+    ASSIGN_OR_RETURN(std::unique_ptr<LoadClient> client, Connect(flags));
+    if (i == 0) {
+      ASSIGN_OR_RETURN(inputs, client->DescribeInputs());
+      RETURN_IF_ERROR(FillInputs(shapes, flags.batch, inputs));
+    }
+    RETURN_IF_ERROR(client->Prepare(inputs));
+    for (int64_t n = 0; n < flags.warmup; ++n) RETURN_IF_ERROR(client->Infer());
+    clients.push_back(std::move(client));
+  }
+  return clients;
+}
+
+absl::StatusOr<Table> Measure(const BenchServeFlags& flags) {
+  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<LoadClient>> clients, ConnectAll(flags));
+  std::vector<ClientResult> results(clients.size());
+  Load load;
+  load.requests = flags.requests;
+  load.nanos_a_request = flags.rate > 0 ? 1e9 / flags.rate : 0;
+  load.start_nanos = RealClock().NowNanos();
+  if (flags.seconds > 0)
+    load.end_nanos = load.start_nanos + static_cast<int64_t>(flags.seconds * 1e9);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < clients.size(); ++i) {
+    threads.emplace_back([&, i] { RunClient(*clients[i], load, results[i]); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const double seconds = static_cast<double>(RealClock().NowNanos() - load.start_nanos) * 1e-9;
+  std::vector<int64_t> all;
+  int64_t errors = 0;
+  std::string first_error;
+  for (const ClientResult& result : results) {
+    all.insert(all.end(), result.latencies.begin(), result.latencies.end());
+    errors += result.errors;
+    if (first_error.empty()) first_error = result.first_error;
+  }
+  if (all.empty()) {
+    return absl::UnavailableError(
+        absl::StrCat("no request was answered", first_error.empty() ? "" : ": ", first_error));
+  }
+  double sum = 0;
+  for (const int64_t latency : all) sum += static_cast<double>(latency);
+  const auto count = static_cast<double>(all.size());
+  Table table({"protocol", "model", "batch", "concurrency", "rate", "requests", "errors", "seconds",
+               "requests_per_second", "mean_us", "p50_us", "p90_us", "p99_us", "max_us"});
+  table.Add({flags.protocol, flags.target.model, flags.batch, flags.concurrency, flags.rate,
+             all.size(), errors, seconds, count / seconds, sum / count * 1e-3,
+             Percentile(all, 0.5) * 1e-3, Percentile(all, 0.9) * 1e-3, Percentile(all, 0.99) * 1e-3,
+             Percentile(all, 1) * 1e-3});
+  if (errors > 0) fprintf(stderr, "stampmill: first error: %s\n", first_error.c_str());
+  return table;
+}
+
+}  // namespace
+
+int RunBenchServe(int argc, char** argv) {
+  BenchServeFlags flags;
+  CommandLine line("bench serve", "load on a server that speaks KServe v2");
+  CLI::App& app = line.app();
+  app.add_option("--url", flags.url, "HOST:PORT of the server")->capture_default_str();
+  app.add_option("--protocol", flags.protocol, "of that port")
+      ->check(CLI::IsMember({"grpc", "http"}))
+      ->capture_default_str();
+  app.add_option("--model", flags.target.model, "name of the model")->required();
+  app.add_option("--model-version", flags.target.version, "default: the newest");
+  app.add_option("--shape", flags.shapes, "NAME:DIM,DIM,... of an input; repeatable")->take_all();
+  app.add_option("--batch", flags.batch, "first dim of inputs that leave it open")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--concurrency", flags.concurrency, "clients, each with a connection")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--rate", flags.rate, "requests a second, whatever the answers (open loop)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--requests", flags.requests, "in all")->check(CLI::NonNegativeNumber);
+  app.add_option("--seconds", flags.seconds, "how long (default: 5 without --requests)")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--warmup", flags.warmup, "requests of each client before it counts")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  app.add_flag("--json", flags.json, "print JSON");
+  app.add_flag("--csv", flags.csv, "print CSV");
+  if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
+  if (flags.requests == 0 && flags.seconds == 0) flags.seconds = 5;
+  if (const absl::Status status = ParseLoadUrl(flags.url, flags.target); !status.ok()) {
+    return FailUsage(absl::string_view(status.message()));
+  }
+  const absl::StatusOr<Table> table = Measure(flags);
+  if (!table.ok()) return Fail(table.status());
+  if (flags.json) {
+    PrintJson({{"rows", table->Json()}});
+  } else {
+    fputs((flags.csv ? table->Csv() : table->Text()).c_str(), stdout);
+  }
+  return kExitDone;
+}
+
+}  // namespace stampmill

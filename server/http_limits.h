@@ -1,0 +1,25 @@
+// Bounds of the HTTP side, each with its reason.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace stampmill {
+
+// Request line and headers. Clients send below 2 KiB; proxies add a few more.
+inline constexpr uint32_t kHttpHeadBytesMax = 64 << 10;
+// Requests of one connection being answered: more wait in the client's socket.
+inline constexpr size_t kHttpPipelineMax = 16;
+// Answers of one connection that wait for the client to read: no further request of it is begun
+// beyond this. A single answer may be larger.
+inline constexpr size_t kHttpUnreadBytesMax = 256 << 10;
+// One read from a socket; large bodies come in pieces of this size.
+inline constexpr size_t kHttpReadBytes = 256 << 10;
+// A request that has begun, or an answer, makes progress at least this often.
+inline constexpr int32_t kHttpProgressSeconds = 60;
+// From the first byte of a head to its end.
+inline constexpr int32_t kHttpHeadSeconds = 30;
+// Answers below this are sent as they are: compressing costs more than the bytes.
+inline constexpr size_t kHttpCompressBytesMin = 512;
+
+}  // namespace stampmill

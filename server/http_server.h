@@ -1,0 +1,123 @@
+// HttpServer: HTTP/1.1 on a small pool of threads, knowing nothing of what is served. A connection
+// lives on one thread; each complete request goes to the handler with an HttpReply that may be
+// answered later and from any thread. Reading goes on, bounded, while requests run: pipelined
+// requests run side by side and answer in order, and the end of the stream means that the client
+// left, which the handler hears of.
+//
+// Bounds (http_limits.h): connections, bytes of head and body (the body's also after
+// decompression), requests of one connection in flight, bytes of answers that a client does not
+// read, idle time; and bytes of all bodies together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "server/byte_budget.h"
+
+namespace stampmill {
+
+// One request. Owns its bytes; `body` has transfer and content encodings removed.
+struct HttpRequest {
+  std::string method;
+  std::string path;   // as sent, without the query; percent-encoding kept
+  std::string query;  // without '?'
+  std::vector<std::pair<std::string, std::string>> headers;  // names in lower case, as they came
+  std::string body;
+  int64_t arrival_nanos = 0;  // monotonic: its first byte was read
+  ByteBudget::Claim claim;    // on the bytes of `body`
+
+  // Value of the first header of this (lower case) name; empty when there is none.
+  absl::string_view Header(absl::string_view name) const;
+  bool HasHeader(absl::string_view name) const;
+};
+
+// A piece of an answer that is sent from where it lies; `owner` keeps it.
+struct HttpSlice {
+  std::span<const std::byte> bytes;
+  std::shared_ptr<const void> owner;
+};
+
+struct HttpAnswer {
+  int status = 200;
+  std::string content_type = "application/json";
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;               // sent first
+  std::vector<HttpSlice> slices;  // then these
+  bool compressible = false;      // gzip or deflate if the client accepts one
+};
+
+class HttpConnection;
+
+// The right and duty to answer one request, once. Move-only; dropped unanswered it answers 500.
+// Used by one thread at a time. Cheap to move.
+class HttpReply {
+ public:
+  HttpReply() = default;
+  HttpReply(std::shared_ptr<HttpConnection> connection, uint64_t sequence);
+  HttpReply(HttpReply&&) noexcept = default;
+  HttpReply& operator=(HttpReply&& other) noexcept;
+  ~HttpReply();
+
+  bool valid() const { return connection_ != nullptr; }
+  void Send(HttpAnswer answer);
+  // `on_abandon` is called on the connection's thread, at most once, if the client leaves before
+  // Send; at once if it has left already. To be set before the reply is handed to another thread.
+  void OnAbandon(absl::AnyInvocable<void()> on_abandon);
+
+ private:
+  void AnswerIfUnanswered();
+  std::shared_ptr<HttpConnection> connection_;
+  uint64_t sequence_ = 0;
+};
+
+// Called on a connection's thread: must not block.
+using HttpHandler = std::function<void(HttpRequest request, HttpReply reply)>;
+
+struct HttpServerOptions {
+  std::string address = "127.0.0.1";
+  uint16_t port = 0;  // 0 picks a free one
+  int threads = 2;
+  uint64_t body_bytes_max = uint64_t{64} << 20;
+  int32_t connections_max = 4096;
+  int32_t idle_seconds = 300;
+  ByteBudget* budget = nullptr;  // borrowed, outlives the server: bodies count; null: no bound
+};
+
+struct HttpServerCounters {
+  int64_t connections = 0;          // open now
+  int64_t connections_refused = 0;  // beyond the limit or without a descriptor
+  int64_t clients_too_slow = 0;     // closed because they did not read or did not finish a request
+};
+
+class HttpServer {
+ public:
+  // Listens. UNAVAILABLE names address and port when they cannot be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
+                                                           HttpHandler handler);
+  ~HttpServer();  // Stop
+
+  uint16_t port() const;
+  HttpServerCounters counters() const;
+  // No new connections; requests in flight are answered with "Connection: close".
+  void BeginDrain();
+  // Closes what is left and joins the threads. Replies may outlive it and do nothing then.
+  void Stop();
+
+ private:
+  friend class HttpConnection;
+  struct State;
+  explicit HttpServer(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace stampmill

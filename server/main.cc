@@ -1,0 +1,65 @@
+// stampmill: one program; the first argument says what it does.
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "runtime/placement.h"
+#include "server/answers.h"
+#include "server/command_line.h"
+#include "server/commands.h"
+#include "server/serve.h"
+
+namespace stampmill {
+namespace {
+
+struct Subcommand {
+  const char* name;
+  const char* description;
+  int (*run)(int argc, char** argv);
+};
+
+constexpr Subcommand kSubcommands[] = {
+    {"serve", "serves models over HTTP and gRPC", RunServe},
+    {"compile", "fills a kernel cache ahead of time", RunCompile},
+    {"run", "one inference without a server", RunRun},
+    {"devices", "lists devices and what they can do", RunDevices},
+    {"inspect", "describes a model", RunInspect},
+    {"cache", "lists, verifies, prunes, exports and imports the kernel cache", RunCache},
+    {"bench", "measures models, kernels and servers", RunBench},
+};
+
+void PrintUsage(FILE* out) {
+  fputs("usage: stampmill COMMAND [ARGUMENTS...]\n\n", out);
+  for (const Subcommand& command : kSubcommands) {
+    fprintf(out, "  %-9s %s\n", command.name, command.description);
+  }
+  fputs("\nstampmill COMMAND --help describes its arguments; stampmill --version\n", out);
+}
+
+int Main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "";
+  if (name == "--help" || name == "-h" || name == "help") {
+    PrintUsage(stdout);
+    return kExitDone;
+  }
+  if (name == "--version") {
+    printf("stampmill %s, compiler %s\n", kServerVersion, CompilerVersionText().c_str());
+    return kExitDone;
+  }
+  // Not for people: serve and others start it.
+  if (name == "compile-worker") return RunCompileWorkerProcess();
+  for (const Subcommand& command : kSubcommands) {
+    if (name == command.name) return command.run(argc - 1, argv + 1);
+  }
+  if (name.empty()) {
+    PrintUsage(stderr);
+    return kExitUsage;
+  }
+  return FailUsage(absl::StrCat("got '", name, "', which is no command; see stampmill --help"));
+}
+
+}  // namespace
+}  // namespace stampmill
+
+int main(int argc, char** argv) { return stampmill::Main(argc, argv); }

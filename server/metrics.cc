@@ -1,0 +1,287 @@
+#include "server/metrics.h"
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cmath>
+#include <initializer_list>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/file.h"
+#include "server/answers.h"
+
+namespace stampmill {
+
+using Labels = std::initializer_list<std::pair<absl::string_view, absl::string_view>>;
+
+// Builds the text; a family's head comes before its samples.
+class Metrics::Writer {
+ public:
+  void Family(absl::string_view name, absl::string_view type, absl::string_view help) {
+    name_ = name;
+    absl::StrAppend(&out_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
+  }
+
+  void Sample(Labels labels, double value) {
+    out_.append(name_.data(), name_.size());
+    char separator = '{';
+    for (const auto& [label, text] : labels) {
+      out_.push_back(separator);
+      separator = ',';
+      absl::StrAppend(&out_, label, "=\"");
+      AppendEscaped(text);
+      out_.push_back('"');
+    }
+    if (separator == ',') out_.push_back('}');
+    out_.push_back(' ');
+    AppendNumber(value);
+    out_.push_back('\n');
+  }
+
+  void Single(absl::string_view name, absl::string_view type, absl::string_view help,
+              double value) {
+    Family(name, type, help);
+    Sample({}, value);
+  }
+
+  std::string Take() { return std::move(out_); }
+
+ private:
+  void AppendEscaped(absl::string_view text) {
+    for (const char c : text) {
+      if (c == '\\' || c == '"') out_.push_back('\\');
+      if (c == '\n') {
+        out_.append("\\n");
+      } else {
+        out_.push_back(c);
+      }
+    }
+  }
+
+  void AppendNumber(double value) {
+    // Counters as whole numbers, also beyond six digits.
+    if (value == std::floor(value) && std::abs(value) < 9e15) {
+      absl::StrAppend(&out_, static_cast<int64_t>(value));
+      return;
+    }
+    char text[32];
+    const auto end = std::to_chars(std::begin(text), std::end(text), value);
+    out_.append(text, end.ptr);
+  }
+
+  absl::string_view name_;
+  std::string out_;
+};
+
+namespace {
+
+struct ModelSample {
+  std::string name, version;
+  StatisticsSnapshot statistics;
+};
+
+std::vector<ModelSample> SampleModels(const Serving& serving) {
+  std::vector<ModelSample> samples;
+  absl::StatusOr<std::vector<ModelPin>> pins = serving.repository().PinAll("");
+  if (!pins.ok()) return samples;
+  for (const ModelPin& pin : *pins) {
+    samples.push_back({.name = pin->name(),
+                       .version = absl::StrCat(pin->version()),
+                       .statistics = pin->statistics().Snapshot()});
+  }
+  return samples;
+}
+
+double Number(uint64_t value) { return static_cast<double>(value); }
+double Micros(const DurationCount& duration) { return Number(duration.nanos / 1000); }
+
+// The value in kB of a line of /proc/meminfo, in bytes.
+double MemoryInfoBytes(absl::string_view text, absl::string_view name) {
+  for (absl::string_view line : absl::StrSplit(text, '\n')) {
+    if (!absl::ConsumePrefix(&line, name) || !absl::ConsumePrefix(&line, ":")) continue;
+    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+    uint64_t kilobytes = 0;
+    if (!words.empty() && absl::SimpleAtoi(words[0], &kilobytes)) return Number(kilobytes * 1024);
+  }
+  return 0;
+}
+
+double ResidentBytes() {
+  const absl::StatusOr<std::string> text = ReadFile("/proc/self/statm");
+  if (!text.ok()) return 0;
+  const std::vector<absl::string_view> words = absl::StrSplit(*text, ' ');
+  uint64_t pages = 0;
+  if (words.size() < 2 || !absl::SimpleAtoi(words[1], &pages)) return 0;
+  return Number(pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)));
+}
+
+double ProcessCpuSeconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+}  // namespace
+
+Metrics::Metrics(MetricsSources sources) : sources_(std::move(sources)) { CpuUtilization(); }
+
+std::string Metrics::Text() {
+  Writer writer;
+  if (sources_.serving != nullptr) WriteModels(writer);
+  WriteHost(writer);
+  WriteServer(writer);
+  return writer.Take();
+}
+
+void Metrics::WriteModels(Writer& writer) {
+  const std::vector<ModelSample> models = SampleModels(*sources_.serving);
+  const auto family = [&](absl::string_view name, absl::string_view type, absl::string_view help,
+                          const auto& value) {
+    writer.Family(name, type, help);
+    for (const ModelSample& model : models) {
+      writer.Sample({{"model", model.name}, {"version", model.version}}, value(model.statistics));
+    }
+  };
+  using Snapshot = StatisticsSnapshot;
+  family("nv_inference_request_success", "counter", "Number of successful inference requests",
+         [](const Snapshot& s) { return Number(s.success.count); });
+  writer.Family("nv_inference_request_failure", "counter", "Number of failed inference requests");
+  for (const ModelSample& model : models) {
+    for (int reason = 0; reason < kFailureReasonCount; ++reason) {
+      writer.Sample({{"model", model.name},
+                     {"version", model.version},
+                     {"reason", Name(static_cast<FailureReason>(reason))}},
+                    Number(model.statistics.failures[reason]));
+    }
+  }
+  family("nv_inference_count", "counter", "Number of inferences performed (rows of batches)",
+         [](const Snapshot& s) { return Number(s.inference_count); });
+  family("nv_inference_exec_count", "counter", "Number of model executions performed",
+         [](const Snapshot& s) { return Number(s.execution_count); });
+  family("nv_inference_pending_request_count", "gauge", "Requests that wait for execution",
+         [](const Snapshot& s) { return Number(s.pending_count); });
+  family("nv_inference_request_duration_us", "counter", "Cumulative request time in microseconds",
+         [](const Snapshot& s) { return Micros(s.success); });
+  family("nv_inference_queue_duration_us", "counter", "Cumulative queue time in microseconds",
+         [](const Snapshot& s) { return Micros(s.queue); });
+  family("nv_inference_compute_input_duration_us", "counter",
+         "Cumulative time of preparing inputs in microseconds",
+         [](const Snapshot& s) { return Micros(s.compute_input); });
+  family("nv_inference_compute_infer_duration_us", "counter",
+         "Cumulative time of execution in microseconds",
+         [](const Snapshot& s) { return Micros(s.compute_infer); });
+  family("nv_inference_compute_output_duration_us", "counter",
+         "Cumulative time of handling outputs in microseconds",
+         [](const Snapshot& s) { return Micros(s.compute_output); });
+  family("stampmill_bytes_copied_total", "counter",
+         "Bytes copied to gather and scatter batches",
+         [](const Snapshot& s) { return Number(s.bytes_copied); });
+}
+
+void Metrics::WriteHost(Writer& writer) {
+  writer.Single("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]",
+                CpuUtilization());
+  const absl::StatusOr<std::string> memory = ReadFile("/proc/meminfo");
+  if (memory.ok()) {
+    const double total = MemoryInfoBytes(*memory, "MemTotal");
+    writer.Single("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes", total);
+    writer.Single("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes",
+                  total - MemoryInfoBytes(*memory, "MemAvailable"));
+  }
+  writer.Single("process_resident_memory_bytes", "gauge", "Resident memory size in bytes",
+                ResidentBytes());
+  writer.Single("process_cpu_seconds_total", "counter",
+                "Total user and system CPU time spent in seconds", ProcessCpuSeconds());
+}
+
+void Metrics::WriteServer(Writer& writer) {
+  writer.Family("stampmill_build_info", "gauge", "Always 1; the version is a label");
+  writer.Sample({{"version", kServerVersion}}, 1);
+  if (sources_.serving != nullptr) {
+    const Serving& serving = *sources_.serving;
+    writer.Single("nv_pinned_memory_pool_total_bytes", "gauge", "Size of the tensor pool",
+                  Number(serving.pool().size_bytes()));
+    writer.Single("nv_pinned_memory_pool_used_bytes", "gauge", "Bytes of the tensor pool in use",
+                  Number(serving.pool().used_bytes()));
+    writer.Single("stampmill_ready", "gauge", "1 when the daemon is ready", serving.IsReady());
+    writer.Single("stampmill_requests_held", "gauge", "Request slots in use",
+                  serving.requests().in_use());
+    writer.Single("stampmill_requests_held_limit", "gauge", "Request slots",
+                  serving.requests().capacity());
+    writer.Single("stampmill_engine_requests_in_flight", "gauge",
+                  "Requests that the engine has taken and not ended",
+                  static_cast<double>(serving.engine().in_flight()));
+  }
+  if (sources_.http || sources_.grpc) {
+    const HttpServerCounters http = sources_.http ? sources_.http() : HttpServerCounters();
+    const ConnectionCounters grpc = sources_.grpc ? sources_.grpc() : ConnectionCounters();
+    writer.Family("stampmill_connections", "gauge", "Open connections");
+    writer.Sample({{"protocol", "http"}}, static_cast<double>(http.connections));
+    writer.Sample({{"protocol", "grpc"}}, static_cast<double>(grpc.connections));
+    writer.Family("stampmill_connections_refused_total", "counter",
+                  "Connections refused beyond the limit or for want of descriptors");
+    writer.Sample({{"protocol", "http"}}, static_cast<double>(http.connections_refused));
+    writer.Sample({{"protocol", "grpc"}}, static_cast<double>(grpc.connections_refused));
+    writer.Single("stampmill_slow_clients_closed_total", "counter",
+                  "HTTP connections closed because the client did not read or write on",
+                  static_cast<double>(http.clients_too_slow));
+  }
+  if (sources_.inflight != nullptr) {
+    writer.Single("stampmill_inflight_bytes", "gauge", "Bytes of requests being read or answered",
+                  Number(sources_.inflight->used_bytes()));
+    writer.Single("stampmill_inflight_limit_bytes", "gauge", "Limit of stampmill_inflight_bytes",
+                  Number(sources_.inflight->bytes_max()));
+  }
+  if (sources_.memory != nullptr) {
+    writer.Single("stampmill_memory_budget_bytes", "gauge", "Memory that models may reserve",
+                  Number(sources_.memory->budget_bytes()));
+    writer.Single("stampmill_memory_reserved_bytes", "gauge", "Memory that models have reserved",
+                  Number(sources_.memory->reserved_bytes()));
+  }
+  if (!sources_.cache) return;
+  const CacheCounters cache = sources_.cache();
+  writer.Single("stampmill_kernel_cache_hits_total", "counter", "Models found compiled",
+                static_cast<double>(cache.hits));
+  writer.Single("stampmill_kernel_cache_misses_total", "counter", "Models not found compiled",
+                static_cast<double>(cache.misses));
+  writer.Single("stampmill_kernel_cache_corrupt_total", "counter",
+                "Cache objects and records refused as damaged",
+                static_cast<double>(cache.corrupt_refused));
+  writer.Single("stampmill_kernel_cache_write_failures_total", "counter",
+                "Cache objects and records that could not be written",
+                static_cast<double>(cache.write_failures));
+}
+
+double Metrics::CpuUtilization() {
+  const absl::StatusOr<std::string> text = ReadFile("/proc/stat");
+  if (!text.ok()) return 0;
+  absl::string_view line = *text;
+  line = line.substr(0, line.find('\n'));
+  if (!absl::ConsumePrefix(&line, "cpu ")) return 0;
+  // user nice system idle iowait irq softirq steal ...; guest time is part of user time.
+  const std::vector<absl::string_view> words = absl::StrSplit(line, ' ', absl::SkipEmpty());
+  uint64_t all = 0, idle = 0;
+  for (size_t i = 0; i < words.size() && i < 8; ++i) {
+    uint64_t ticks = 0;
+    if (!absl::SimpleAtoi(words[i], &ticks)) return 0;
+    all += ticks;
+    if (i == 3 || i == 4) idle += ticks;
+  }
+  const absl::MutexLock lock(&mutex_);
+  const uint64_t all_before = std::exchange(all_ticks_, all);
+  const uint64_t busy_before = std::exchange(busy_ticks_, all - idle);
+  if (all <= all_before || busy_ticks_ < busy_before) return 0;
+  return Number(busy_ticks_ - busy_before) / Number(all - all_before);
+}
+
+}  // namespace stampmill

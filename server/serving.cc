@@ -1,0 +1,59 @@
+#include "server/serving.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace stampmill {
+
+absl::StatusOr<RequestHandle> Serving::Begin(absl::string_view model, absl::string_view version,
+                                             int64_t arrival_nanos) const {
+  if (shutting_down()) return absl::UnavailableError("Server exiting");
+  ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
+  ASSIGN_OR_RETURN(ModelPin pin, repository().Pin(model, number));
+  ASSIGN_OR_RETURN(RequestHandle request, requests().Acquire());
+  request->model = std::move(pin);
+  request->times.arrival = arrival_nanos;
+  return request;
+}
+
+absl::Status Serving::Submit(const WireInference& wire, RequestHandle& request,
+                             std::unique_ptr<InferCall>& call) const {
+  RETURN_IF_ERROR(FillRequest(wire, pool(), *request));
+  Engine& engine = request->model->engine();
+  // From Submit on the reply thread may finish and delete the call at any time.
+  InferCall* const raw = call.release();
+  request->context = raw;
+  absl::Status status = engine.Submit(request);
+  if (status.ok()) return status;
+  call.reset(raw);
+  if (!absl::IsInvalidArgument(status)) return status;
+  return absl::InvalidArgumentError(absl::StrCat(RequestPrefix(wire.id), status.message()));
+}
+
+ReplyThread::ReplyThread(Engine& engine, Waker& waker) : engine_(engine), waker_(waker) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+ReplyThread::~ReplyThread() {
+  stopping_.store(true, std::memory_order_release);
+  waker_.Wake();
+  thread_.join();
+}
+
+void ReplyThread::Run() {
+  while (true) {
+    const uint32_t seen = waker_.epoch();
+    while (RequestHandle request = engine_.PopReady()) {
+      auto* const call = static_cast<InferCall*>(request->context);
+      CHECK(call != nullptr);
+      call->Finish(std::move(request));
+    }
+    if (stopping_.load(std::memory_order_acquire)) return;
+    waker_.WaitUntil(seen, INT64_MAX);
+  }
+}
+
+}  // namespace stampmill

@@ -1,0 +1,78 @@
+// What the protocols serve: the parts of the daemon that both talk to, and the one way by which an
+// inference goes through them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "runtime/engine.h"
+#include "runtime/model_repository.h"
+#include "runtime/request.h"
+#include "runtime/tensor_pool.h"
+#include "server/wire.h"
+
+namespace stampmill {
+
+// An inference between its message and its answer; Request::context points to it. Made by a
+// protocol, finished once, on the reply thread.
+class InferCall {
+ public:
+  virtual ~InferCall() = default;
+  // The request is over: request->status or its outputs. Answers and deletes the call.
+  virtual void Finish(RequestHandle request) = 0;
+};
+
+// Borrowed parts; all outlive it. Thread-safe.
+class Serving {
+ public:
+  struct Parts {
+    ModelRepository* repository = nullptr;
+    TensorPool* pool = nullptr;
+    RequestPool* requests = nullptr;
+    Engine* engine = nullptr;
+  };
+  explicit Serving(const Parts& parts) : parts_(parts) {}
+
+  ModelRepository& repository() const { return *parts_.repository; }
+  TensorPool& pool() const { return *parts_.pool; }
+  RequestPool& requests() const { return *parts_.requests; }
+  Engine& engine() const { return *parts_.engine; }
+
+  // A slot for a request to a ready model, pinned. NOT_FOUND, UNAVAILABLE (also when shutting down
+  // or full).
+  absl::StatusOr<RequestHandle> Begin(absl::string_view model, absl::string_view version,
+                                      int64_t arrival_nanos) const;
+  // Fills and submits. On success `call` is finished later by the reply thread; on failure the
+  // caller answers.
+  absl::Status Submit(const WireInference& wire, RequestHandle& request,
+                      std::unique_ptr<InferCall>& call) const;
+
+  // From SIGTERM on: not ready, and no new inference.
+  void BeginShutdown() { shutting_down_.store(true, std::memory_order_release); }
+  bool shutting_down() const { return shutting_down_.load(std::memory_order_acquire); }
+  bool IsReady() const { return !shutting_down() && repository().IsReady(); }
+
+ private:
+  const Parts parts_;
+  std::atomic<bool> shutting_down_{false};
+};
+
+// The one thread that takes finished requests from the engine and answers them.
+class ReplyThread {
+ public:
+  ReplyThread(Engine& engine, Waker& waker);
+  ~ReplyThread();  // stops; every call that is left was finished before
+
+ private:
+  void Run();
+  Engine& engine_;
+  Waker& waker_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace stampmill
