@@ -40,8 +40,8 @@ OpCase Case(const std::string& op, const std::string& direction, const Sizes& s,
   test.output_count = op == "LSTM" ? 3 : 2;
   // The number of steps is fixed; so are then the other dims that share the symbol's value.
   test.shared_symbols = false;
-  test.tolerance = dtype == DType::kF16 ? Tolerance{.relative = 5e-3, .absolute = 5e-3}
-                                        : Tolerance{.relative = 1e-4, .absolute = 1e-5};
+  test.tolerance = dtype == DType::kF16 ? CaseTolerance{.relative = 5e-3, .absolute = 5e-3}
+                                        : CaseTolerance{.relative = 1e-4, .absolute = 1e-5};
   return test;
 }
 

@@ -16,7 +16,7 @@ Tensor Floats(const std::vector<double>& values) {
 }
 
 // The weights of f32 coordinates differ from the reference's in the last bits.
-constexpr Tolerance kClose = {.relative = 1e-4, .absolute = 1e-4};
+constexpr CaseTolerance kClose = {.relative = 1e-4, .absolute = 1e-4};
 
 TEST(Resize, AgreesWithReferenceInAllModes) {
   for (const char* mode : {"nearest", "linear", "cubic"}) {

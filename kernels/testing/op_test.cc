@@ -36,7 +36,7 @@ std::string Describe(const OpCase& test, CaseDims dims) {
 
 // Relative and absolute limits where a test gives none: two roundings of the type, and for f32 the
 // error of its functions.
-Tolerance Limits(Tolerance given, DType dtype) {
+CaseTolerance Limits(CaseTolerance given, DType dtype) {
   double limit = 0;
   if (dtype == DType::kF16) limit = 2e-3;
   if (dtype == DType::kBF16) limit = 1.6e-2;
@@ -191,7 +191,7 @@ Tensor Ints(const std::vector<int64_t>& values) {
   return Tensor::FromInt64({static_cast<int64_t>(values.size())}, values);
 }
 
-std::string Difference(const Tensor& got, const Tensor& want, Tolerance tolerance) {
+std::string Difference(const Tensor& got, const Tensor& want, CaseTolerance tolerance) {
   if (got.dtype() != want.dtype()) {
     return absl::StrCat("got type ", Name(got.dtype()), ", want ", Name(want.dtype()));
   }
@@ -209,7 +209,7 @@ std::string Difference(const Tensor& got, const Tensor& want, Tolerance toleranc
     }
     return "";
   }
-  const Tolerance limits = Limits(tolerance, got.dtype());
+  const CaseTolerance limits = Limits(tolerance, got.dtype());
   for (int64_t i = 0; i < got.element_count(); ++i) {
     const double a = got.ValueAsDouble(i);
     const double b = want.ValueAsDouble(i);

@@ -20,7 +20,7 @@
 
 namespace stampmill {
 
-struct Tolerance {
+struct CaseTolerance {
   double relative = -1;  // < 0: by the output's dtype
   double absolute = -1;
 };
@@ -37,7 +37,7 @@ struct OpCase {
   bool fixed_dims = true;      // lower with fixed shapes
   bool shared_symbols = true;  // lower with a symbol for every extent
   bool own_symbols = false;    // lower with a symbol for every dim
-  Tolerance tolerance;
+  CaseTolerance tolerance;
 };
 
 // Each failure names the case and the element.
@@ -72,6 +72,6 @@ struct CaseGraph {
 absl::StatusOr<CaseGraph> BuildCase(const OpCase& test, CaseDims dims);
 
 // "output 0 [3]: got 1.5, want 2" for the first element out of tolerance; empty when all agree.
-std::string Difference(const Tensor& got, const Tensor& want, Tolerance tolerance);
+std::string Difference(const Tensor& got, const Tensor& want, CaseTolerance tolerance);
 
 }  // namespace stampmill

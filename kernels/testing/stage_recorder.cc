@@ -6,17 +6,11 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "graph/nest_interpreter.h"
+#include "kernels/testing/stage_runner.h"
 
 namespace stampmill {
-namespace {
-
-int64_t TestPanel(const DimExpr&, DType, absl::string_view) { return kTestPanel; }
-
-}  // namespace
-
 StageRecorder::StageRecorder(Graph& graph, NodeId node)
-    : graph_(graph), node_(node), options_{.panel = TestPanel, .target = "cpu:x86-64"} {}
+    : graph_(graph), node_(node), options_{.panel = TestPanel, .target = TestTarget()} {}
 
 ValueId StageRecorder::NewValue(DType dtype, Shape shape, absl::string_view name) {
   Value value;
@@ -89,7 +83,7 @@ absl::Status StageRecorder::RunStage(const Stage& stage, std::vector<Tensor>& va
     }
     outputs.push_back(output);
   }
-  return InterpretStage(stage.body, operands, outputs, symbol);
+  return RunTestStage(stage.body, operands, outputs, symbol);
 }
 
 absl::Status StageRecorder::Run(std::vector<Tensor>& values,

@@ -1,5 +1,5 @@
-// A LowerContext that keeps what a lowering emits, and runs it with the nest interpreter: how tests
-// execute an operator's stages without a compiler. Owned by one thread.
+// A LowerContext that keeps what a lowering emits, and runs it (stage_runner.h): how tests execute
+// an operator's stages. Owned by one thread.
 #pragma once
 
 #include <optional>
@@ -13,10 +13,6 @@
 #include "kernels/op.h"
 
 namespace stampmill {
-
-// The panel width that StageRecorder's options give contractions: small, so that small tests have
-// whole and partial panels.
-inline constexpr int64_t kTestPanel = 4;
 
 class StageRecorder : public LowerContext {
  public:

@@ -61,7 +61,7 @@ absl::StatusOr<ImportedModel> Import(const NodeCase& node_case) {
 }
 
 // Steps of the small floats are above the package's tolerance.
-Tolerance ToleranceOf(DType dtype) {
+CaseTolerance ToleranceOf(DType dtype) {
   if (dtype == DType::kBF16) return {.relative = 1.6e-2, .absolute = 1e-7};
   if (dtype == DType::kF16) return {.relative = 2e-3, .absolute = 1e-7};
   return {.relative = 1e-3, .absolute = 1e-7};
