@@ -116,6 +116,13 @@ bool LanesAlongReduced(const Nest& nest) {
          CountWalks(inner, static_cast<int32_t>(kept)).cost();
 }
 
+// Elements that vectors of `lanes` compute for one row, those computed twice included; when the
+// extent is not known, for a row of middling length.
+double LaneTurns(const DimExpr& extent, int64_t lanes) {
+  constexpr int64_t kUnknown = 256;
+  return static_cast<double>(RoundUp(extent.constant().value_or(kUnknown), lanes));
+}
+
 // Lane counts to generate. Reductions along lanes fix theirs by type and extent alone, so that
 // every instruction set sums in the same order.
 std::vector<int64_t> LaneWidths(const Nest& nest, const NestSchedule& schedule,
@@ -126,10 +133,20 @@ std::vector<int64_t> LaneWidths(const Nest& nest, const NestSchedule& schedule,
     widest = 128 / std::max<int64_t>(bytes, 4);
   } else {
     int64_t native = std::min<int64_t>(VectorBytes(target) / bytes, 64);
-    int64_t cost = CostOf(InnerExpressions(nest));
-    widest = std::min<int64_t>(cost <= 12 ? 2 * native : native, 64);
-    if (std::optional<int64_t> extent = schedule.lane_extent.constant()) {
-      if (*extent % widest != 0 && *extent % native == 0) widest = native;
+    // Chains of accumulators need company to fill the pipelines; long expressions have it within.
+    bool reduces = !nest.reductions.empty();
+    bool is_short = CostOf(InnerExpressions(nest)) <= 12;
+    widest = native;
+    double least = LaneTurns(schedule.lane_extent, native) * (reduces || is_short ? 1.3 : 1.0);
+    for (int64_t vectors : {2, 4}) {
+      bool wanted = vectors == 2 ? reduces || is_short : reduces;
+      int64_t room = std::min<int64_t>(schedule.lane_extent.constant().value_or(64), 64);
+      if (!wanted || vectors * native > room) continue;
+      double turns =
+          LaneTurns(schedule.lane_extent, vectors * native) * (vectors == 2 ? 1.0 : 0.95);
+      if (turns >= least) continue;
+      least = turns;
+      widest = vectors * native;
     }
   }
   if (std::optional<int64_t> extent = schedule.lane_extent.constant()) {
