@@ -216,6 +216,20 @@ TEST(Interpret, RefusesOtherInputsThanTheModelDeclares) {
   EXPECT_THAT(Message(run(Random(DType::kF32, {2, 4}, 1)).status()), HasSubstr("[2, 4]"));
 }
 
+TEST_F(InferTest, InterpretRefusesTensorsThatDoNotFitTogether) {
+  const ValueId a = graph_.AddInput("a", DType::kF32, {2, kN});
+  const ValueId b = graph_.AddInput("b", DType::kF32, {kS, 3});
+  ASSERT_TRUE(Infer(Op("MatMul", {a, b})).ok());
+  const auto run = [&](int64_t n, int64_t s) {
+    return Interpret(graph_, std::vector<Tensor>{Random(DType::kF32, {2, n}, 1),
+                                                 Random(DType::kF32, {s, 3}, 2)})
+        .status();
+  };
+  EXPECT_TRUE(run(4, 4).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(run(4, 2)));
+  EXPECT_TRUE(absl::IsInvalidArgument(run(2, 4)));
+}
+
 TEST(OpTable, NamesEachOperatorOnce) {
   std::vector<std::pair<std::string, std::string>> names;
   for (const OpDefinition* op : AllOps()) {

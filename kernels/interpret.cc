@@ -30,6 +30,21 @@ absl::Status CheckInput(const Value& declared, const Tensor& given) {
                                                  "], model takes ", ToString(*declared.shape)));
 }
 
+// Runs the shape rule on the very tensors: references rely on what it demands, and symbolic dims may
+// turn out not to fit.
+absl::Status CheckShapes(const OpDefinition& op, const Node& node, std::span<const Tensor> inputs) {
+  Graph graph;
+  Node own = node;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].valid()) own.inputs[i] = graph.AddConstant(absl::StrCat("input ", i), inputs[i]);
+  }
+  for (ValueId& output : own.outputs) {
+    if (output != kNoValue) output = graph.AddValue({});
+  }
+  InferContext context(own, graph);
+  return op.infer(context);
+}
+
 // The tensors of one execution.
 class Interpreter {
  public:
@@ -71,6 +86,7 @@ class Interpreter {
       ASSIGN_OR_RETURN(Tensor tensor, Get(id));
       inputs.push_back(std::move(tensor));
     }
+    RETURN_IF_ERROR(CheckShapes(*op, node, inputs));
     ASSIGN_OR_RETURN(std::vector<Tensor> outputs, op->reference({node, inputs}));
     if (outputs.size() < node.outputs.size()) {
       return absl::InternalError(absl::StrCat(node.Describe(), ": reference gave ", outputs.size(),
