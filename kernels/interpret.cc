@@ -30,8 +30,8 @@ absl::Status CheckInput(const Value& declared, const Tensor& given) {
                                                  "], model takes ", ToString(*declared.shape)));
 }
 
-// Runs the shape rule on the very tensors: references rely on what it demands, and symbolic dims may
-// turn out not to fit.
+// Runs the shape rule on the very tensors: references rely on what it demands, and symbolic dims
+// may turn out not to fit.
 absl::Status CheckShapes(const OpDefinition& op, const Node& node, std::span<const Tensor> inputs) {
   Graph graph;
   Node own = node;
