@@ -1,9 +1,6 @@
 #include "compiler/compile.h"
 
-#include <fcntl.h>
-
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +12,7 @@
 #include "compiler/limits.h"
 #include "compiler/worker/protocol.h"
 #include "compiler/worker/worker_process.h"
+#include "devices/host.h"
 
 namespace stampmill {
 namespace {
@@ -55,21 +53,22 @@ class ResultTaker {
   KernelCache& cache_;
 };
 
-// By the affinity mask.
-int32_t CpuCount() {
-  return std::max<int32_t>(1, static_cast<int32_t>(std::thread::hardware_concurrency()));
+// A worker that takes all memory would take the daemon with it.
+int64_t MemoryLimit() {
+  return std::min(kWorkerMemoryBytesDefault,
+                  UsableMemoryBytes() / 4 * kWorkerMemoryQuartersDefault);
 }
 
 WorkerRequest RequestFor(const CompileRequest& request, const KernelCache& cache) {
   return {.model_path = request.model_path,
           .target = request.target,
           .options = request.options,
-          .threads = request.threads > 0 ? request.threads : CpuCount(),
+          .threads = request.threads > 0 ? request.threads : UsableCpuCount(),
           .cache_directory = cache.directory(),
           .cache_is_default = cache.is_default(),
           .cache_writable = !cache.read_only(),
-          .memory_limit_bytes = request.memory_limit_bytes > 0 ? request.memory_limit_bytes
-                                                               : kWorkerMemoryBytesDefault};
+          .memory_limit_bytes =
+              request.memory_limit_bytes > 0 ? request.memory_limit_bytes : MemoryLimit()};
 }
 
 }  // namespace

@@ -9,6 +9,8 @@ namespace stampmill {
 // mapped file is not counted. Models of several GiB are packed within it; one that claims more is a
 // mistake or hostile.
 inline constexpr int64_t kWorkerMemoryBytesDefault = int64_t{32} << 30;
+// And no more than so many quarters of what this process may use.
+inline constexpr int64_t kWorkerMemoryQuartersDefault = 3;
 
 // A cold compile takes seconds; an hour is an endless loop.
 inline constexpr int64_t kWorkerSecondsDefault = 3600;

@@ -66,6 +66,11 @@ void SetLimits(int64_t memory_bytes) {
       static_cast<rlim_t>(memory_bytes > 0 ? memory_bytes : kWorkerMemoryBytesDefault);
   const rlimit memory = {.rlim_cur = bytes, .rlim_max = bytes};
   setrlimit(RLIMIT_DATA, &memory);
+  // Should memory run out all the same, this process goes before the daemon.
+  if (FILE* score = fopen("/proc/self/oom_score_adj", "w")) {
+    fputs("1000", score);
+    fclose(score);
+  }
 }
 
 absl::StatusOr<int> RunJob(const FileDescriptor& socket) {
