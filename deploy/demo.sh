@@ -1,5 +1,5 @@
 #!/bin/bash
-# The demo: starts the daemon on a real small model, prints requests to paste, and stops with Ctrl-C.
+# The demo: starts the daemon on a real small model, prints requests to paste; Ctrl-C stops it.
 #
 #   demo.sh STAMPMILL MODEL LABELS DETECT [FLAG...]
 #

@@ -32,13 +32,15 @@ end() {
       for (i = (first < 1 ? 1 : first); i <= last; i++) print v[i]
     }'
 }
-json=$({ begin; end; } | paste -sd, | sed 's/.*/{"inputs":[{"name":"bytes","shape":[1,2048],"datatype":"INT32","data":[&]}]}/')
+head='{"inputs":[{"name":"bytes","shape":[1,2048],"datatype":"INT32","data":['
+json=$head$({ begin; end; } | paste -sd,)']}]}'
 if [ -n "$request_only" ]; then
   printf '%s\n' "$json"
   exit
 fi
 
-answer=$(curl -sS --fail-with-body -X POST --data-binary @- "$url/v2/models/magika/infer" <<<"$json")
+answer=$(curl -sS --fail-with-body -X POST --data-binary @- \
+  "$url/v2/models/magika/infer" <<<"$json")
 read -r index score < <(sed 's/.*"data":\[//; s/\].*//' <<<"$answer" | tr , '\n' |
   awk 'NR == 1 || $1 + 0 > best { best = $1 + 0; at = NR - 1 } END { print at, best }')
 label=$index

@@ -124,8 +124,7 @@ TEST(EngineTest, BadRequestsAreRefusedAndStayTheCallers) {
   contains(refused([](Request& r) { r.inputs[0].index = 1; }), "unexpected inference input");
   contains(refused([](Request& r) { r.outputs.emplace_back().index = 1; }),
            "unexpected inference output");
-  contains(refused([](Request& r) { r.inputs[0].bytes = r.inputs[0].bytes.first(31); }),
-           "got 31");
+  contains(refused([](Request& r) { r.inputs[0].bytes = r.inputs[0].bytes.first(31); }), "got 31");
   EXPECT_EQ(f.requests.in_use(), 0);
 }
 

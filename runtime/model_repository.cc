@@ -223,8 +223,8 @@ absl::StatusOr<bool> ModelRepository::IsModelReady(absl::string_view name, int64
   if (status.ok()) return true;
   const absl::MutexLock lock(&mutex_);
   const auto entry = entries_.find(std::string(name));
-  const bool known = entry != entries_.end() &&
-                     (version == 0 || entry->second->versions.contains(version));
+  const bool known =
+      entry != entries_.end() && (version == 0 || entry->second->versions.contains(version));
   if (!known) return status;
   return false;
 }

@@ -222,9 +222,9 @@ absl::Status ServedModel::PrepareInput(InputTensor& input, Request& request) con
                                                    " bytes"));
   }
   if (static_cast<uint64_t>(*elements * element_bytes) != input.bytes.size()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "input byte size mismatch for input '", expected.name, "' for model '", name(),
-        "'. Expected ", *elements * element_bytes, ", got ", input.bytes.size()));
+    return absl::InvalidArgumentError(
+        absl::StrCat("input byte size mismatch for input '", expected.name, "' for model '", name(),
+                     "'. Expected ", *elements * element_bytes, ", got ", input.bytes.size()));
   }
   if (const Reshape& reshape = input_reshapes_[index]; reshape.active) {
     shape = ApplyReshape(shape, max_batch_size > 0 ? 1 : 0, reshape.client, reshape.model);

@@ -183,8 +183,7 @@ void Metrics::WriteModels(Writer& writer) {
   family("nv_inference_compute_output_duration_us", "counter",
          "Cumulative time of handling outputs in microseconds",
          [](const Snapshot& s) { return Micros(s.compute_output); });
-  family("stampmill_bytes_copied_total", "counter",
-         "Bytes copied to gather and scatter batches",
+  family("stampmill_bytes_copied_total", "counter", "Bytes copied to gather and scatter batches",
          [](const Snapshot& s) { return Number(s.bytes_copied); });
 }
 

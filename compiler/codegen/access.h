@@ -1,7 +1,6 @@
 // How the loads of an expression walk along one loop axis: what decides which axis is vectorised
 // and whether rows can be read in place.
-#ifndef STAMPMILL_COMPILER_CODEGEN_ACCESS_H_
-#define STAMPMILL_COMPILER_CODEGEN_ACCESS_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -36,5 +35,3 @@ std::vector<Expr> Expressions(const Nest& nest);
 int64_t CostOf(std::span<const Expr> expressions);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_CODEGEN_ACCESS_H_

@@ -2,9 +2,8 @@
 // what the code generator compiles into it. Both sides compute the same formulas over dims, so that
 // a kernel and the launch that names it agree without storing anything. Links no LLVM.
 //
-// Splits depend on dims and target only, never on threads (decision 17).
-#ifndef STAMPMILL_COMPILER_CODEGEN_LAUNCH_PLAN_H_
-#define STAMPMILL_COMPILER_CODEGEN_LAUNCH_PLAN_H_
+// Splits depend on dims and target only, never on threads.
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -82,5 +81,3 @@ struct ContractionSchedule {
 ContractionSchedule ScheduleContraction(const Contraction& contraction, const Target& target);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_CODEGEN_LAUNCH_PLAN_H_

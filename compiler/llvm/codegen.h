@@ -4,9 +4,8 @@
 // Each stage becomes one kernel of the ABI in devices/artifact.h. Its buffers are the stage's
 // operands in order, then its outputs; its dims are those that CanonicalBytes numbers; its task
 // count and scratch are PlanLaunch's. Outputs must not overlap operands. Errors of LLVM that it
-// treats as fatal end the process: this runs in the compile worker (decision 2).
-#ifndef STAMPMILL_COMPILER_LLVM_CODEGEN_H_
-#define STAMPMILL_COMPILER_LLVM_CODEGEN_H_
+// treats as fatal end the process: this runs in the compile worker.
+#pragma once
 
 #include <span>
 #include <string>
@@ -34,5 +33,3 @@ absl::StatusOr<std::string> CompileKernels(std::span<const KernelSource> kernels
                                            const Target& target, const CodegenOptions& options);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_CODEGEN_H_

@@ -2,9 +2,8 @@
 // place, the epilogue applied to each tile while it is in the first-level cache.
 //
 // Every output element is one chain of multiply-adds in the order of k, whatever the tile, the
-// block of k, the task or m: rows do not depend on each other (decision 17).
-#ifndef STAMPMILL_COMPILER_LLVM_CONTRACTION_EMITTER_H_
-#define STAMPMILL_COMPILER_LLVM_CONTRACTION_EMITTER_H_
+// block of k, the task or m: rows do not depend on each other.
+#pragma once
 
 #include "compiler/llvm/kernel_function.h"
 #include "devices/target.h"
@@ -16,5 +15,3 @@ namespace stampmill {
 void EmitContraction(KernelFunction& kernel, const Contraction& contraction, const Target& target);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_CONTRACTION_EMITTER_H_

@@ -6,8 +6,7 @@
 // address grows by one element is one vector load, one that does not grow is a splat, every other
 // one gathers. No branches are emitted: a guarded load that is not to happen reads a block of
 // zeros instead, or is masked. Nodes are computed once for each emitter.
-#ifndef STAMPMILL_COMPILER_LLVM_EXPR_EMITTER_H_
-#define STAMPMILL_COMPILER_LLVM_EXPR_EMITTER_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -75,5 +74,3 @@ class ExprEmitter {
 inline constexpr int64_t kZeroBlockBytes = 1024;
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_EXPR_EMITTER_H_

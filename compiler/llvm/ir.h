@@ -4,8 +4,7 @@
 // Values of a DType within a kernel: bool is i1, integers are themselves, f16 and bf16 are f32
 // that hold a value of the narrow type, f32 and f64 are themselves. In memory bool is i8 and the
 // narrow floats are i16. A vector of one lane is a scalar.
-#ifndef STAMPMILL_COMPILER_LLVM_IR_H_
-#define STAMPMILL_COMPILER_LLVM_IR_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -89,5 +88,3 @@ class Ir {
 };
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_IR_H_

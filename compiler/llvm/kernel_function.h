@@ -1,8 +1,7 @@
 // KernelFunction: one generated function of the kernel ABI (devices/artifact.h) and what its code
 // reads: the buffers and dims of KernelArgs, loaded once in the entry block, and values of
 // DimExprs over them.
-#ifndef STAMPMILL_COMPILER_LLVM_KERNEL_FUNCTION_H_
-#define STAMPMILL_COMPILER_LLVM_KERNEL_FUNCTION_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -51,5 +50,3 @@ class KernelFunction {
 };
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_KERNEL_FUNCTION_H_

@@ -1,8 +1,7 @@
 // For tests: compiles a stage, loads the library as the CPU device does and runs it on buffers that
 // end (or begin) at a page that must not be touched, so that reading or writing outside an operand
 // kills the test.
-#ifndef STAMPMILL_COMPILER_LLVM_KERNEL_HARNESS_H_
-#define STAMPMILL_COMPILER_LLVM_KERNEL_HARNESS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -84,5 +83,3 @@ absl::Status CheckStage(const StageBody& body, const std::map<std::string, int64
                         std::vector<Tensor> operands, uint32_t seed, Tolerance tolerance);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_KERNEL_HARNESS_H_

@@ -1,7 +1,6 @@
 // Optimising, emitting and linking one module for an x86-64 class: from IR to the bytes of an ELF
 // shared object.
-#ifndef STAMPMILL_COMPILER_LLVM_LINK_H_
-#define STAMPMILL_COMPILER_LLVM_LINK_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -26,5 +25,3 @@ std::string EmitCode(llvm::Module& module, llvm::TargetMachine& machine, bool as
 absl::StatusOr<std::string> LinkSharedObject(const std::string& object);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_LINK_H_

@@ -7,8 +7,7 @@
 // Methods: range reduction after Cody and Waite ("Software Manual for the Elementary Functions",
 // 1980) and Muller ("Elementary Functions", 3rd ed., 2016); polynomials are minimax fits computed
 // for the reduced ranges (compiler/llvm/math_tables.py makes them).
-#ifndef STAMPMILL_COMPILER_LLVM_MATH_H_
-#define STAMPMILL_COMPILER_LLVM_MATH_H_
+#pragma once
 
 #include "compiler/llvm/ir.h"
 #include "graph/expr.h"
@@ -28,5 +27,3 @@ llvm::Value* EmitFloor(Ir& ir, llvm::Value* x);
 llvm::Value* EmitTrunc(Ir& ir, llvm::Value* x);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_MATH_H_

@@ -1,6 +1,5 @@
 // Made by math_tables.py: see there.
-#ifndef STAMPMILL_COMPILER_LLVM_MATH_TABLES_H_
-#define STAMPMILL_COMPILER_LLVM_MATH_TABLES_H_
+#pragma once
 
 namespace stampmill::math {
 
@@ -230,5 +229,3 @@ inline constexpr double kTwoOverPi[] = {
 };
 
 }  // namespace stampmill::math
-
-#endif  // STAMPMILL_COMPILER_LLVM_MATH_TABLES_H_

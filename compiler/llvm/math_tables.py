@@ -1,5 +1,6 @@
-"""Prints math_tables.h: polynomial coefficients of math.cc, by Chebyshev interpolation (within a few
-per cent of minimax for these smooth functions) at 60 digits, and the table of 2^e * 2 / pi mod 4.
+"""Prints math_tables.h: polynomial coefficients of math.cc, by Chebyshev interpolation (within a
+few per cent of minimax for these smooth functions) at 60 digits, and the table of 2^e * 2 / pi
+mod 4.
 
 Needs mpmath. Run by hand when a degree changes: python3 math_tables.py > math_tables.h
 """
@@ -66,8 +67,7 @@ def reduction_table():
 
 def main():
     print("// Made by math_tables.py: see there.")
-    print("#ifndef STAMPMILL_COMPILER_LLVM_MATH_TABLES_H_")
-    print("#define STAMPMILL_COMPILER_LLVM_MATH_TABLES_H_\n")
+    print("#pragma once\n")
     print("namespace stampmill::math {\n")
     for name, function, low, high, terms32, terms64 in FITS:
         for suffix, terms in (("F32", terms32), ("F64", terms64)):
@@ -81,7 +81,6 @@ def main():
     print("inline constexpr double kTwoOverPi[] = {")
     print(rows(reduction_table(), 18) + "\n};\n")
     print("}  // namespace stampmill::math\n")
-    print("#endif  // STAMPMILL_COMPILER_LLVM_MATH_TABLES_H_")
 
 
 if __name__ == "__main__":

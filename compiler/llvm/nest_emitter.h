@@ -1,7 +1,6 @@
 // Code of one Nest: the loops of compiler/codegen/launch_plan.h's NestSchedule around the nest's
 // expressions.
-#ifndef STAMPMILL_COMPILER_LLVM_NEST_EMITTER_H_
-#define STAMPMILL_COMPILER_LLVM_NEST_EMITTER_H_
+#pragma once
 
 #include "compiler/llvm/kernel_function.h"
 #include "devices/target.h"
@@ -13,5 +12,3 @@ namespace stampmill {
 void EmitNest(KernelFunction& kernel, const Nest& nest, const Target& target);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_NEST_EMITTER_H_

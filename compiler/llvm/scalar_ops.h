@@ -1,7 +1,6 @@
 // One operation of graph/expr.h on LLVM values, scalars or vectors alike: the meaning of every
 // ExprOp that is not a leaf. The same instructions at every width, so results do not depend on it.
-#ifndef STAMPMILL_COMPILER_LLVM_SCALAR_OPS_H_
-#define STAMPMILL_COMPILER_LLVM_SCALAR_OPS_H_
+#pragma once
 
 #include "compiler/llvm/ir.h"
 #include "graph/dtype.h"
@@ -22,5 +21,3 @@ llvm::Value* NarrowBits(Ir& ir, DType dtype, llvm::Value* f32);  // rounds to ne
 llvm::Value* WidenBits(Ir& ir, DType dtype, llvm::Value* i16);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_SCALAR_OPS_H_

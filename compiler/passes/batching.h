@@ -1,4 +1,4 @@
-// Whether requests may be put together along dim 0 (decision 40): proved on the stages, where every
+// Whether requests may be put together along dim 0: proved on the stages, where every
 // operator has become loops and loads, so that it holds for what will run and needs no list of
 // operators.
 #pragma once

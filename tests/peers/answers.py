@@ -6,7 +6,7 @@ import tempfile
 
 import numpy as np
 
-from common import Cache, models, onnx_session, report
+from contenders import Cache, models, onnx_session, report
 
 
 def real_inputs(name, batch):

@@ -3,7 +3,7 @@
 import json
 import subprocess
 
-from common import report
+from contenders import report
 
 
 def gemm(options):

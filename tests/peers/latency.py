@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from common import Cache, models, onnx_session, quantile, report
+from contenders import Cache, models, onnx_session, quantile, report
 
 SLICE_SECONDS = 0.4
 

@@ -5,7 +5,7 @@ import statistics
 import subprocess
 import time
 
-from common import Cache, Daemon, models, onnx_session, report
+from contenders import Cache, Daemon, models, onnx_session, report
 
 
 def compiled(options, path):

@@ -15,7 +15,7 @@ import uuid
 
 import numpy as np
 
-from common import Cache, Daemon, cpu_seconds, models, quantile, report, write_identity
+from contenders import Cache, Daemon, cpu_seconds, models, quantile, report, write_identity
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
