@@ -172,7 +172,9 @@ int RunBenchServe(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--model", flags.target.model, "name of the model")->required();
   app.add_option("--model-version", flags.target.version, "default: the newest");
-  app.add_option("--shape", flags.shapes, "NAME:DIM,DIM,... of an input; repeatable")->take_all();
+  app.add_option("--shape", flags.shapes, "NAME:DIM,DIM,... of an input; repeatable")
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--batch", flags.batch, "first dim of inputs that leave it open")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

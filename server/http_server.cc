@@ -444,7 +444,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     writing_ = true;
     asio::async_write(
         socket_, buffers,
-        [self = shared_from_this()](const error_code&, size_t) -> size_t {
+        [self = shared_from_this()](const error_code& error, size_t) -> size_t {
+          if (error) return 0;
           // Called before each piece: the client is reading.
           self->progress_nanos_ = RealClock().NowNanos();
           return kHttpReadBytes;

@@ -49,14 +49,17 @@ struct ServeFlags {
 void AddModelOptions(CLI::App& app, ServeFlags& flags) {
   ModelRepositoryOptions& repository = flags.server.repository;
   app.add_option("MODEL", flags.models, "model files, also as NAME=PATH")->take_all();
+  // One value for each time that a repeatable flag is given: what follows may be a MODEL.
   app.add_option("--model-repository", repository.folders, "folder in Triton's layout; repeatable")
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--model-control-mode", flags.control_mode, "how models come and go")
       ->check(CLI::IsMember({"none", "poll", "explicit"}))
       ->capture_default_str();
   app.add_option("--load-model", repository.load_models,
                  "model to load at start in explicit mode, '*' for all; repeatable")
-      ->take_all();
+      ->take_all()
+      ->allow_extra_args(false);
   app.add_option("--repository-poll-secs", repository.poll_seconds, "interval of poll mode")
       ->check(CLI::Range(1, 86400))
       ->capture_default_str();
