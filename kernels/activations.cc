@@ -146,10 +146,8 @@ absl::StatusOr<Expr> SwishExpr(const Node& node, const Expr& x) {
 References SwiGluReference(const ReferenceArguments& arguments) {
   RETURN_IF_ERROR(CheckSameTypes(arguments));
   ASSIGN_OR_RETURN(const float alpha, arguments.node.Float("alpha", 1));
-  return DispatchFloat(arguments.inputs[0].dtype(), [&]<typename T>() {
-    return ZipElements<T, T, T>(arguments,
-                                [=](auto a, auto b) { return a * Logistic(alpha * a) * b; });
-  });
+  return ZipAs<double, double>(arguments, arguments.inputs[0].dtype(),
+                               [=](double a, double b) { return a * Logistic(alpha * a) * b; });
 }
 absl::StatusOr<Expr> SwiGluExpr(const Node& node, const Expr& a, const Expr& b) {
   ASSIGN_OR_RETURN(const Expr gate, SwishExpr(node, a));
@@ -168,12 +166,8 @@ absl::StatusOr<Expr> ThresholdedReluExpr(const Node& node, const Expr& x) {
 References ShrinkReference(const ReferenceArguments& arguments) {
   ASSIGN_OR_RETURN(const float bias, arguments.node.Float("bias", 0));
   ASSIGN_OR_RETURN(const float lambda, arguments.node.Float("lambd", 0.5f));
-  return MapNumbers(arguments, [=](auto x) {
-    using T = decltype(x);
-    const auto value = static_cast<double>(x);
-    return value < -lambda  ? static_cast<T>(value + bias)
-           : value > lambda ? static_cast<T>(value - bias)
-                            : T{0};
+  return MapFloats(arguments, [=](double x) {
+    return x < -lambda ? x + bias : x > lambda ? x - bias : 0.0;
   });
 }
 // Of integers too: in f64, cast back.
@@ -236,9 +230,7 @@ absl::Status InferPRelu(InferContext& context) {
   return absl::OkStatus();
 }
 References PReluReference(const ReferenceArguments& arguments) {
-  return ZipNumbers(arguments, [](auto x, auto slope) {
-    return x < 0 ? static_cast<decltype(x)>(slope * x) : x;
-  });
+  return ZipNumbers(arguments, [](auto x, auto slope) { return x < 0 ? WrapMul(slope, x) : x; });
 }
 Expr PReluExpr(const Expr& x, const Expr& slope) {
   return Expr::Select(Less(x, Expr::ConstantInt(x.dtype(), 0)), slope * x, x);

@@ -9,34 +9,12 @@
 namespace stampmill {
 namespace {
 
-// Integer arithmetic wraps to the width: done in 64 unsigned bits.
-template <typename T, typename F>
-T Wrapped(T a, T b, F f) {
-  if constexpr (std::integral<T>) {
-    return static_cast<T>(f(static_cast<uint64_t>(a), static_cast<uint64_t>(b)));
-  } else {
-    return f(a, b);
-  }
+// On double, int64_t and uint64_t; the width of the dtype is cut to when the result is stored.
+template <typename T>
+T Subtract(T a, T b) {
+  if constexpr (std::floating_point<T>) return a - b;
+  return static_cast<T>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
-
-struct Add {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return Wrapped(a, b, [](auto x, auto y) { return x + y; });
-  }
-};
-struct Subtract {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return Wrapped(a, b, [](auto x, auto y) { return x - y; });
-  }
-};
-struct Multiply {
-  template <typename T>
-  T operator()(T a, T b) const {
-    return Wrapped(a, b, [](auto x, auto y) { return x * y; });
-  }
-};
 
 // Toward zero; by zero gives 0, the least value by -1 wraps.
 template <typename T>
@@ -44,7 +22,7 @@ T Divide(T a, T b) {
   if constexpr (std::integral<T>) {
     if (b == 0) return 0;
     if constexpr (std::signed_integral<T>) {
-      if (b == -1) return Subtract()(T{0}, a);
+      if (b == -1) return Subtract(T{0}, a);
     }
     return static_cast<T>(a / b);
   } else {
@@ -75,22 +53,6 @@ T Modulo(T a, T b) {
   }
   if (r != 0 && (r < 0) != (b < 0)) r = static_cast<T>(r + b);
   return r;
-}
-
-template <typename T>
-T Larger(T a, T b) {
-  if constexpr (std::floating_point<T>) {
-    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-  }
-  return a < b ? b : a;
-}
-
-template <typename T>
-T Smaller(T a, T b) {
-  if constexpr (std::floating_point<T>) {
-    if (std::isnan(a) || std::isnan(b)) return std::numeric_limits<T>::quiet_NaN();
-  }
-  return b < a ? b : a;
 }
 
 template <auto f>
@@ -226,8 +188,7 @@ constexpr OpDefinition Variadic(absl::string_view name) {
 template <auto f>
 References ComparisonReference(const ReferenceArguments& arguments) {
   RETURN_IF_ERROR(CheckSameTypes(arguments));
-  return DispatchAll(arguments.inputs[0].dtype(),
-                     [&]<typename T>() { return ZipElements<T, T, Bool>(arguments, f); });
+  return ZipNumbers(arguments, f, DType::kBool);
 }
 
 template <ExprOp op, auto f, FollowFunction follow, Types types = Types::kNumeric>
@@ -246,7 +207,7 @@ References BoolReference(const ReferenceArguments& arguments) {
   for (const Tensor& input : arguments.inputs) {
     if (input.dtype() != DType::kBool) return UnsupportedDType(input.dtype());
   }
-  return ZipElements<Bool, Bool, Bool>(arguments, f);
+  return ZipAs<int64_t, int64_t>(arguments, DType::kBool, f);
 }
 
 template <ExprOp op, auto f, FollowFunction follow>
@@ -263,8 +224,9 @@ constexpr OpDefinition Logic(absl::string_view name) {
 template <auto f>
 References IntegersReference(const ReferenceArguments& arguments) {
   RETURN_IF_ERROR(CheckSameTypes(arguments));
-  return DispatchInteger(arguments.inputs[0].dtype(),
-                         [&]<typename T>() { return ZipElements<T, T, T>(arguments, f); });
+  const DType dtype = arguments.inputs[0].dtype();
+  if (!IsInteger(dtype)) return UnsupportedDType(dtype);
+  return ZipAs<uint64_t, uint64_t>(arguments, dtype, f);
 }
 
 template <ExprOp op, auto f>
@@ -290,15 +252,19 @@ absl::Status InferBitShift(InferContext& context) {
 References BitShiftReference(const ReferenceArguments& arguments) {
   ASSIGN_OR_RETURN(const std::string direction, arguments.node.String("direction", ""));
   const bool left = direction == "LEFT";
-  return DispatchInteger(arguments.inputs[0].dtype(), [&]<typename T>() {
-    return ZipElements<T, T, T>(arguments, [left](T x, T count) {
-      constexpr uint64_t kBits = 8 * sizeof(T);
-      const bool all = static_cast<uint64_t>(count) >= kBits;
-      if (left) return all ? T{0} : static_cast<T>(static_cast<uint64_t>(x) << count);
-      if (all) return static_cast<T>(x < T{0} ? -1 : 0);
-      return static_cast<T>(x >> count);
-    });
-  });
+  const DType dtype = arguments.inputs[0].dtype();
+  if (!IsInteger(dtype)) return UnsupportedDType(dtype);
+  RETURN_IF_ERROR(CheckSameTypes(arguments));
+  const uint64_t bits = 8 * SizeBytes(dtype);
+  const auto shift = [&](auto x, auto count) {
+    using T = decltype(x);
+    const bool all = static_cast<uint64_t>(count) >= bits;
+    if (left) return all ? T{0} : static_cast<T>(static_cast<uint64_t>(x) << count);
+    if (all) return x < 0 ? static_cast<T>(-1) : T{0};
+    return static_cast<T>(x >> count);
+  };
+  if (dtype == DType::kU64) return ZipAs<uint64_t, uint64_t>(arguments, dtype, shift);
+  return ZipAs<int64_t, int64_t>(arguments, dtype, shift);
 }
 
 absl::StatusOr<Expr> BitShiftExpr(const Node& node, const Expr& x, const Expr& count) {
@@ -345,24 +311,13 @@ absl::Status InferPow(InferContext& context) {
   return context.SetOutput(0, base, std::move(shape));
 }
 
+// Both as double, which holds all results of integers up to 2^53; beyond its type a result
+// saturates, as a cast does.
 References PowReference(const ReferenceArguments& arguments) {
-  return DispatchNumeric(arguments.inputs[0].dtype(), [&]<typename A>() {
-    return DispatchNumeric(arguments.inputs[1].dtype(), [&]<typename B>() {
-      return ZipElements<A, B, A>(arguments, [](auto a, auto b) -> Compute<A> {
-        const double power = std::pow(static_cast<double>(a), static_cast<double>(b));
-        if constexpr (std::integral<A>) {
-          // Out of range saturates, as a cast does.
-          if (std::isnan(power)) return 0;
-          if (power >= static_cast<double>(std::numeric_limits<A>::max())) {
-            return std::numeric_limits<A>::max();
-          }
-          if (power <= static_cast<double>(std::numeric_limits<A>::lowest())) {
-            return std::numeric_limits<A>::lowest();
-          }
-        }
-        return static_cast<Compute<A>>(power);
-      });
-    });
+  const DType dtype = arguments.inputs[0].dtype();
+  return ZipAs<double, double>(arguments, dtype, [dtype](double base, double exponent) {
+    const double power = std::pow(base, exponent);
+    return std::isnan(power) && !IsFloat(dtype) ? 0 : power;
   });
 }
 
@@ -400,13 +355,13 @@ absl::Status LowerPow(LowerContext& context) {
 }
 
 constexpr OpDefinition kOps[] = {
-    Arithmetic<ExprOp::kAdd, Add{}, FollowAdd>("Add"),
-    Arithmetic<ExprOp::kSub, Subtract{}, FollowSub>("Sub"),
-    Arithmetic<ExprOp::kMul, Multiply{}, FollowMul>("Mul"),
+    Arithmetic<ExprOp::kAdd, [](auto a, auto b) { return WrapAdd(a, b); }, FollowAdd>("Add"),
+    Arithmetic<ExprOp::kSub, [](auto a, auto b) { return Subtract(a, b); }, FollowSub>("Sub"),
+    Arithmetic<ExprOp::kMul, [](auto a, auto b) { return WrapMul(a, b); }, FollowMul>("Mul"),
     Arithmetic<ExprOp::kDiv, [](auto a, auto b) { return Divide(a, b); }, FollowDiv>("Div"),
-    Variadic<ExprOp::kAdd, Add{}, FollowSum>("Sum"),
-    Variadic<ExprOp::kMax, [](auto a, auto b) { return Larger(a, b); }, FollowMax>("Max"),
-    Variadic<ExprOp::kMin, [](auto a, auto b) { return Smaller(a, b); }, FollowMin>("Min"),
+    Variadic<ExprOp::kAdd, [](auto a, auto b) { return WrapAdd(a, b); }, FollowSum>("Sum"),
+    Variadic<ExprOp::kMax, [](auto a, auto b) { return NanMax(a, b); }, FollowMax>("Max"),
+    Variadic<ExprOp::kMin, [](auto a, auto b) { return NanMin(a, b); }, FollowMin>("Min"),
     {.name = "Mean",
      .domain = "",
      .min_inputs = 1,

@@ -65,6 +65,7 @@ To Saturated(From value) {
   return static_cast<To>(value);
 }
 
+// From double, int64_t or uint64_t, which hold every element exactly.
 template <typename To, typename From>
 To Converted(From value) {
   if constexpr (std::same_as<To, Bool>) {
@@ -79,11 +80,23 @@ To Converted(From value) {
 }
 
 References ConvertTo(const ReferenceArguments& arguments, DType to) {
-  return DispatchAll(arguments.inputs[0].dtype(), [&]<typename From>() {
-    return DispatchAll(to, [&]<typename To>() {
-      return MapElements<From, To>(arguments, [](Compute<From> x) { return Converted<To>(x); });
-    });
-  });
+  const Tensor& input = arguments.inputs[0];
+  ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(to, input.shape()));
+  RETURN_IF_ERROR(DispatchAll(to, [&]<typename To>() {
+    const std::span<To> y = output.mutable_values<To>();
+    for (size_t i = 0; i < y.size(); ++i) {
+      const int64_t at = static_cast<int64_t>(i);
+      if (IsFloat(input.dtype())) {
+        y[i] = Converted<To>(input.ValueAsDouble(at));
+      } else if (input.dtype() == DType::kU64) {
+        y[i] = Converted<To>(static_cast<uint64_t>(input.ValueAsInt64(at)));
+      } else {
+        y[i] = Converted<To>(input.ValueAsInt64(at));
+      }
+    }
+    return absl::OkStatus();
+  }));
+  return One(std::move(output));
 }
 
 References CastReference(const ReferenceArguments& arguments) {

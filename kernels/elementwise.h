@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <concepts>
 #include <optional>
 #include <span>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "graph/expr.h"
+#include "kernels/host_values.h"
 #include "kernels/op.h"
 #include "kernels/reference.h"
 #include "kernels/shape_rules.h"
@@ -94,58 +96,68 @@ inline constexpr Variant kUnaryNest[] = {{"nest", AlwaysApplies, LowerUnary<elem
 template <auto element>
 inline constexpr Variant kBinaryNest[] = {{"nest", AlwaysApplies, LowerBinary<element>}};
 
-// Reference loops: out[i] = f(x[i]) with f in the compute type.
-template <typename T, typename Out = T, typename F>
-References MapElements(const ReferenceArguments& arguments, F f) {
-  const Tensor& input = arguments.inputs[0];
-  ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(DTypeOf<Out>(), input.shape()));
-  const In<T> x(input);
-  const std::span<Out> y = output.mutable_values<Out>();
-  for (int64_t i = 0; i < x.size(); ++i) {
-    y[static_cast<size_t>(i)] = static_cast<Out>(f(static_cast<Compute<T>>(x[i])));
-  }
-  return One(std::move(output));
+// Elements for references, in the arithmetic type (host_values.h) that holds the dtype's: double
+// for floats, uint64_t for u64, int64_t for other integers and bool. Stores wrap integers to the
+// width.
+template <typename T>
+T Element(const Tensor& tensor, int64_t i) {
+  if constexpr (std::floating_point<T>) return tensor.ValueAsDouble(i);
+  return static_cast<T>(tensor.ValueAsInt64(i));
+}
+inline void SetElement(Tensor& tensor, int64_t i, double value) { tensor.SetFromDouble(i, value); }
+template <std::integral T>
+void SetElement(Tensor& tensor, int64_t i, T value) {
+  tensor.SetFromInt64(i, static_cast<int64_t>(value));
+}
+
+// out[i] = f(x[i]) for T, where `output` is the result's dtype.
+template <typename T, typename F>
+References MapAs(const ReferenceArguments& arguments, DType output, F f) {
+  const Tensor& x = arguments.inputs[0];
+  ASSIGN_OR_RETURN(Tensor y, Tensor::Allocate(output, x.shape()));
+  for (int64_t i = 0; i < x.element_count(); ++i) SetElement(y, i, f(Element<T>(x, i)));
+  return One(std::move(y));
 }
 
 template <typename F>
 References MapFloats(const ReferenceArguments& arguments, F f) {
-  return DispatchFloat(arguments.inputs[0].dtype(),
-                       [&]<typename T>() { return MapElements<T>(arguments, f); });
+  return MapAs<double>(arguments, arguments.inputs[0].dtype(), f);
 }
 
 template <typename F>
 References MapNumbers(const ReferenceArguments& arguments, F f) {
-  return DispatchNumeric(arguments.inputs[0].dtype(),
-                         [&]<typename T>() { return MapElements<T>(arguments, f); });
-}
-
-// out[i] = f(a[i], b[i]) over the broadcast shape.
-template <typename A, typename B, typename Out, typename F>
-References ZipElements(const ReferenceArguments& arguments, F f) {
-  const Tensor& left = arguments.inputs[0];
-  const Tensor& right = arguments.inputs[1];
-  ASSIGN_OR_RETURN(const Dims dims, BroadcastDims({left.shape(), right.shape()}));
-  ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(DTypeOf<Out>(), dims));
-  const In<A> a(left);
-  const In<B> b(right);
-  const std::span<Out> y = output.mutable_values<Out>();
-  size_t next = 0;
-  ForEach<2>(dims, {BroadcastStrides(left.shape(), dims), BroadcastStrides(right.shape(), dims)},
-             [&](const std::array<int64_t, 2>& at) {
-               y[next++] = static_cast<Out>(
-                   f(static_cast<Compute<A>>(a[at[0]]), static_cast<Compute<B>>(b[at[1]])));
-             });
-  return One(std::move(output));
+  const DType dtype = arguments.inputs[0].dtype();
+  return WithArithmeticType(dtype,
+                            [&](auto zero) { return MapAs<decltype(zero)>(arguments, dtype, f); });
 }
 
 // INVALID_ARGUMENT unless all inputs have the type of the first.
 absl::Status CheckSameTypes(const ReferenceArguments& arguments);
 
+// out[i] = f(a[i], b[i]) over the broadcast shape.
+template <typename A, typename B, typename F>
+References ZipAs(const ReferenceArguments& arguments, DType output, F f) {
+  const Tensor& a = arguments.inputs[0];
+  const Tensor& b = arguments.inputs[1];
+  ASSIGN_OR_RETURN(const Dims dims, BroadcastDims({a.shape(), b.shape()}));
+  ASSIGN_OR_RETURN(Tensor y, Tensor::Allocate(output, dims));
+  int64_t next = 0;
+  ForEach<2>(dims, {BroadcastStrides(a.shape(), dims), BroadcastStrides(b.shape(), dims)},
+             [&](const std::array<int64_t, 2>& at) {
+               SetElement(y, next++, f(Element<A>(a, at[0]), Element<B>(b, at[1])));
+             });
+  return One(std::move(y));
+}
+
+// The same for two inputs of one type; output kInvalid: theirs.
 template <typename F>
-References ZipNumbers(const ReferenceArguments& arguments, F f) {
+References ZipNumbers(const ReferenceArguments& arguments, F f, DType output = DType::kInvalid) {
   RETURN_IF_ERROR(CheckSameTypes(arguments));
-  return DispatchNumeric(arguments.inputs[0].dtype(),
-                         [&]<typename T>() { return ZipElements<T, T, T>(arguments, f); });
+  const DType dtype = arguments.inputs[0].dtype();
+  return WithArithmeticType(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    return ZipAs<T, T>(arguments, output == DType::kInvalid ? dtype : output, f);
+  });
 }
 
 }  // namespace stampmill

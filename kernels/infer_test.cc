@@ -205,6 +205,36 @@ TEST_F(InferTest, HugeShapesAreErrorsNotCrashes) {
   EXPECT_FALSE(result.ok());
 }
 
+// Large extents beside one of 0: no elements, and sizes that overflow as soon as they grow.
+TEST_F(InferTest, MovingEmptyTensorsOfHugeExtentsEndsInAResultOrAnError) {
+  const int64_t huge = int64_t{1} << 61;
+  const auto empty = Tensor::Allocate(DType::kF32, {1 << 30, 0, 1 << 30});
+  ASSERT_TRUE(empty.ok()) << empty.status();
+  const std::vector<std::pair<const char*, std::vector<Tensor>>> cases = {
+      {"Tile", {*empty, Ints({huge, 1, huge})}},
+      {"Pad", {*empty, Ints({huge, 0, huge, huge, 0, huge})}},
+      {"Slice", {*empty, Ints({1}), Ints({huge}), Ints({0}), Ints({1})}},
+      {"Slice", {*empty, Ints({-1}), Ints({-huge}), Ints({0}), Ints({-1})}},
+      {"Expand", {*empty, Ints({huge, 1, huge})}},
+      {"Reshape", {*empty, Ints({huge, huge, 0})}},
+      {"Reshape", {*empty, Ints({huge, huge, huge, -1})}},
+      {"Transpose", {*empty}},
+      {"Flatten", {*empty}},
+      {"CenterCropPad", {*empty, Ints({huge, huge, huge})}},
+      {"Gather", {*empty, Ints({0, 1})}},
+      {"Range", {Ints({0}), Ints({huge}), Ints({1})}},
+  };
+  for (const auto& [type, inputs] : cases) {
+    Graph graph;
+    std::vector<ValueId> values;
+    for (const Tensor& input : inputs) values.push_back(graph.AddConstant("c", input));
+    graph.SetOutputs({graph.Op(type, "", values)});
+    const absl::Status status = InferShapes(graph, InferOptions());
+    if (!status.ok()) continue;
+    (void)Interpret(graph, {});
+  }
+}
+
 TEST(Interpret, RefusesOtherInputsThanTheModelDeclares) {
   Graph graph;
   const ValueId x = graph.AddInput("x", DType::kF32, {DimExpr::Symbol("N"), 3});

@@ -19,6 +19,16 @@ Dims RowMajor(const Dims& dims) {
   return strides;
 }
 
+void AdvanceIndex(const Dims& dims, std::span<const Dims> strides, Dims& index,
+                  std::span<int64_t> offsets) {
+  for (size_t d = dims.size(); d-- > 0;) {
+    for (size_t i = 0; i < strides.size(); ++i) offsets[i] += strides[i][d];
+    if (++index[d] < dims[d]) return;
+    for (size_t i = 0; i < strides.size(); ++i) offsets[i] -= strides[i][d] * dims[d];
+    index[d] = 0;
+  }
+}
+
 absl::StatusOr<Dims> BroadcastDims(const std::vector<Dims>& shapes) {
   size_t rank = 0;
   for (const Dims& shape : shapes) rank = std::max(rank, shape.size());

@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdint>
 #include <cstring>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -182,21 +183,20 @@ absl::StatusOr<int64_t> AxisOf(int64_t axis, int64_t rank);
 // All elements of an integer tensor.
 std::vector<int64_t> Int64Values(const Tensor& tensor);
 
+// Moves `index` to the next one of `dims` in row-major order, and offsets[i] with it by strides[i].
+// Out of line: every reference has such a loop in every type.
+void AdvanceIndex(const Dims& dims, std::span<const Dims> strides, Dims& index,
+                  std::span<int64_t> offsets);
+
 // Calls f(offsets) for every index of `dims` in row-major order, offsets[i] being the sum of index
 // times strides[i].
 template <size_t N, typename F>
 void ForEach(const Dims& dims, const std::array<Dims, N>& strides, F&& f) {
-  const size_t rank = dims.size();
   std::array<int64_t, N> offset{};
-  Dims index(rank, 0);
+  Dims index(dims.size(), 0);
   for (int64_t left = ProductOf(dims); left > 0; --left) {
     f(offset);
-    for (size_t d = rank; d-- > 0;) {
-      for (size_t i = 0; i < N; ++i) offset[i] += strides[i][d];
-      if (++index[d] < dims[d]) break;
-      for (size_t i = 0; i < N; ++i) offset[i] -= strides[i][d] * dims[d];
-      index[d] = 0;
-    }
+    AdvanceIndex(dims, strides, index, offset);
   }
 }
 
@@ -206,10 +206,7 @@ void ForEachIndex(const Dims& dims, F&& f) {
   Dims index(dims.size(), 0);
   for (int64_t left = ProductOf(dims); left > 0; --left) {
     f(static_cast<const Dims&>(index));
-    for (size_t d = dims.size(); d-- > 0;) {
-      if (++index[d] < dims[d]) break;
-      index[d] = 0;
-    }
+    AdvanceIndex(dims, {}, index, {});
   }
 }
 

@@ -83,27 +83,24 @@ absl::Status InferClip(InferContext& context) {
 }
 
 References ClipReference(const ReferenceArguments& arguments) {
-  return DispatchNumeric(arguments.inputs[0].dtype(), [&]<typename T>() -> References {
-    for (size_t i = 1; i < arguments.inputs.size(); ++i) {
-      const Tensor& bound = arguments.inputs[i];
-      if (bound.valid() &&
-          (bound.element_count() != 1 || bound.dtype() != arguments.inputs[0].dtype())) {
-        return ReferenceError(arguments, "a bound must be one element of the input's type");
-      }
+  for (size_t i = 1; i < arguments.inputs.size(); ++i) {
+    const Tensor& bound = arguments.inputs[i];
+    if (bound.valid() &&
+        (bound.element_count() != 1 || bound.dtype() != arguments.inputs[0].dtype())) {
+      return ReferenceError(arguments, "a bound must be one element of the input's type");
     }
-    const bool has_low = arguments.inputs.size() > 1 && arguments.inputs[1].valid();
-    const bool has_high = arguments.inputs.size() > 2 && arguments.inputs[2].valid();
-    return MapElements<T>(arguments, [&](Compute<T> x) {
-      if (has_low) {
-        const Compute<T> low = In<T>(arguments.inputs[1])[0];
-        if (x < low) x = low;
-      }
-      if (has_high) {
-        const Compute<T> high = In<T>(arguments.inputs[2])[0];
-        if (x > high) x = high;
-      }
-      return x;
-    });
+  }
+  const auto bound = [&](size_t i) {
+    const bool given = arguments.inputs.size() > i && arguments.inputs[i].valid();
+    return given ? &arguments.inputs[i] : nullptr;
+  };
+  const Tensor* low = bound(1);
+  const Tensor* high = bound(2);
+  return MapNumbers(arguments, [&](auto x) {
+    using T = decltype(x);
+    if (low != nullptr && x < Element<T>(*low, 0)) x = Element<T>(*low, 0);
+    if (high != nullptr && x > Element<T>(*high, 0)) x = Element<T>(*high, 0);
+    return x;
   });
 }
 

@@ -77,33 +77,27 @@ std::optional<DimExpr> FollowAbs(const Node&, std::span<const DimExpr> x) {
 }
 
 References NotReference(const ReferenceArguments& arguments) {
-  if (arguments.inputs[0].dtype() != DType::kBool) {
-    return UnsupportedDType(arguments.inputs[0].dtype());
-  }
-  return MapElements<Bool>(arguments, [](bool x) { return !x; });
+  return MapNumbers(arguments, [](auto x) { return x == 0; });
 }
 
 References BitwiseNotReference(const ReferenceArguments& arguments) {
-  return DispatchInteger(arguments.inputs[0].dtype(), [&]<typename T>() {
-    return MapElements<T>(arguments, [](T x) { return static_cast<T>(~x); });
-  });
+  if (!IsInteger(arguments.inputs[0].dtype())) {
+    return UnsupportedDType(arguments.inputs[0].dtype());
+  }
+  return MapAs<uint64_t>(arguments, arguments.inputs[0].dtype(), [](uint64_t x) { return ~x; });
 }
 
 std::optional<DimExpr> FollowNot(const Node&, std::span<const DimExpr> x) { return IsNot(x[0]); }
 
 References IsNanReference(const ReferenceArguments& arguments) {
-  return DispatchFloat(arguments.inputs[0].dtype(), [&]<typename T>() {
-    return MapElements<T, Bool>(arguments, [](auto x) { return std::isnan(x); });
-  });
+  return MapAs<double>(arguments, DType::kBool, [](double x) { return std::isnan(x); });
 }
 
 References IsInfReference(const ReferenceArguments& arguments) {
   ASSIGN_OR_RETURN(const int64_t negative, arguments.node.Int("detect_negative", 1));
   ASSIGN_OR_RETURN(const int64_t positive, arguments.node.Int("detect_positive", 1));
-  return DispatchFloat(arguments.inputs[0].dtype(), [&]<typename T>() {
-    return MapElements<T, Bool>(arguments, [&](auto x) {
-      return std::isinf(x) && (x < 0 ? negative != 0 : positive != 0);
-    });
+  return MapAs<double>(arguments, DType::kBool, [&](double x) {
+    return std::isinf(x) && (x < 0 ? negative != 0 : positive != 0);
   });
 }
 
