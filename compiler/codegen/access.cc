@@ -97,6 +97,21 @@ AxisWalk WalkOf(std::span<const Expr> coordinates, int32_t axis) {
   return unit ? AxisWalk::kUnit : AxisWalk::kStrided;
 }
 
+std::optional<int64_t> AddressFactor(const Expr& load, std::span<const DimExpr> shape,
+                                     int32_t axis) {
+  Shape strides = RowMajorStrides(shape);
+  std::span<const Expr> coordinates = LoadCoordinates(load);
+  int64_t result = 0;
+  for (size_t n = 0; n < coordinates.size(); ++n) {
+    std::optional<int64_t> factor = CoordinateFactor(coordinates[n], axis);
+    if (!factor.has_value()) return std::nullopt;
+    if (*factor == 0) continue;
+    if (!strides[n].is_constant()) return std::nullopt;
+    result += *factor * *strides[n].constant();
+  }
+  return result;
+}
+
 bool IsLoad(const Expr& e) { return e.op() == ExprOp::kLoad || e.op() == ExprOp::kGuardedLoad; }
 
 std::span<const Expr> LoadCoordinates(const Expr& load) {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "graph/dim.h"
 #include "graph/expr.h"
 #include "graph/nest.h"
 
@@ -23,6 +24,11 @@ enum class AxisWalk : uint8_t {
 AxisWalk WalkOf(std::span<const Expr> coordinates, int32_t axis);
 
 bool DependsOn(const Expr& e, int32_t axis);
+
+// Elements from one value of the axis to the next in the address of a load from an operand of this
+// shape; nullopt when that is not one constant.
+std::optional<int64_t> AddressFactor(const Expr& load, std::span<const DimExpr> shape,
+                                     int32_t axis);
 
 // Coordinates of a kLoad or kGuardedLoad.
 std::span<const Expr> LoadCoordinates(const Expr& load);

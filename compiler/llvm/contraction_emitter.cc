@@ -15,8 +15,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "compiler/codegen/access.h"
 #include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/expr_emitter.h"
+#include "compiler/llvm/guards.h"
 #include "compiler/llvm/scalar_ops.h"
 #include "llvm/IR/Constants.h"
 
@@ -28,6 +30,15 @@ constexpr int64_t kSmallTileRows = 4;
 constexpr int64_t kUnrolledSteps = 4;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPageBytes = 4096;
+
+// Whether the value of `e` depends on the axis other than through where loads read.
+bool IsUsedOutsideLoads(const Expr& e, int32_t axis) {
+  if (e.op() == ExprOp::kCoord) return e.index() == axis;
+  if (e.op() == ExprOp::kLoad) return false;
+  if (e.op() == ExprOp::kGuardedLoad) return IsUsedOutsideLoads(e.operands()[1], axis);
+  return std::any_of(e.operands().begin(), e.operands().end(),
+                     [axis](const Expr& operand) { return IsUsedOutsideLoads(operand, axis); });
+}
 
 class ContractionEmitter {
  public:
@@ -62,7 +73,9 @@ class ContractionEmitter {
 
   void EmitPack(llvm::Value* k_begin, llvm::Value* k_count);
   void PackRow(const Scope& row, llvm::Value* target, llvm::Value* k_begin, llvm::Value* k_count);
-  void PackWholeRow(Scope& scope, llvm::Value* target, size_t axis, llvm::Value* flat);
+  void PackWholeRow(Scope& scope, llvm::Value* target, size_t axis, llvm::Value* flat,
+                    size_t run_axes);
+  size_t RunAxes() const;
   void PackLanes(Scope scope, size_t axis, llvm::Value* begin, llvm::Value* end,
                  llvm::Value* target, int64_t lanes);
   void PackScattered(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
@@ -90,6 +103,9 @@ class ContractionEmitter {
   std::vector<BufferView> operands_;
   BufferView output_;
   std::vector<Expr> output_coordinates_;
+  Window window_;             // all of k
+  std::vector<Expr> guards_;  // of the loads of a; empty when they cannot be told at once
+  bool has_guards_ = false;
   std::vector<Tile> tiles_;  // descending heights; the last two are the small tile and one row
   Values batch_extents_, m_extents_, k_extents_;
   llvm::Value* k_ = nullptr;
@@ -127,6 +143,14 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
     for (size_t n = 0; n < contraction.batch.size() + contraction.m.size() + 1; ++n) {
       output_coordinates_.push_back(Expr::Coord(static_cast<int32_t>(n)));
     }
+  }
+  if (schedule_.pack_whole_k) {
+    size_t rows = contraction.batch.size() + contraction.m.size();
+    window_ = {rows, ConstantShape(contraction.k)};
+    guards_ = FindGuards({&contraction.a, 1}, window_,
+                         static_cast<int32_t>(rows + contraction.k.size()) - 1);
+    contraction.a.Visit(
+        [&](const Expr& node) { has_guards_ = has_guards_ || node.op() == ExprOp::kGuardedLoad; });
   }
   batch_extents_ = kernel.Dims(contraction.batch);
   m_extents_ = kernel.Dims(contraction.m);
@@ -384,8 +408,17 @@ void ContractionEmitter::EmitPack(llvm::Value* k_begin, llvm::Value* k_count) {
 void ContractionEmitter::PackRow(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
                                  llvm::Value* k_count) {
   if (schedule_.pack_whole_k) {
-    Scope scope = row;
-    PackWholeRow(scope, target, 0, ir_.Int(0));
+    auto pack = [&](bool guards_hold) {
+      Scope scope = row;
+      scope.guards_hold = guards_hold;
+      bool unguarded = guards_hold || !has_guards_;
+      PackWholeRow(scope, target, 0, ir_.Int(0), unguarded ? RunAxes() : 1);
+    };
+    if (guards_.empty()) {
+      pack(false);
+      return;
+    }
+    ir_.If(EmitGuardsHold(guards_, window_, row), [&] { pack(true); }, [&] { pack(false); });
     return;
   }
   if (k_extents_.size() > 1) {
@@ -403,23 +436,54 @@ void ContractionEmitter::PackRow(const Scope& row, llvm::Value* target, llvm::Va
       [&] { PackLanes(row, axis, k_begin, end, origin, 1); });
 }
 
-// All of k, lanes along its innermost axis. `flat` counts the elements before it.
+// How many of the innermost axes of k are one run of memory in every load of `a`, so that they can
+// be copied as one: the columns and channels of a window.
+size_t ContractionEmitter::RunAxes() const {
+  size_t first = batch_extents_.size() + m_extents_.size();
+  size_t last = first + contraction_.k.size() - 1;
+  size_t count = 1;
+  int64_t run = *contraction_.k.back().constant();
+  auto continues = [&](size_t axis) {
+    bool all = !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(axis)) &&
+               !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(last));
+    contraction_.a.Visit([&](const Expr& node) {
+      if (!IsLoad(node)) return;
+      const Shape& shape = contraction_.operands[static_cast<size_t>(node.index())].shape;
+      std::optional<int64_t> inner = AddressFactor(node, shape, static_cast<int32_t>(last));
+      std::optional<int64_t> outer = AddressFactor(node, shape, static_cast<int32_t>(axis));
+      all = all && inner.has_value() && outer.has_value() && *outer == *inner * run;
+    });
+    return all;
+  };
+  while (count < contraction_.k.size() && continues(last - count)) {
+    run *= *contraction_.k[contraction_.k.size() - 1 - count].constant();
+    ++count;
+  }
+  return count;
+}
+
+// All of k, lanes along its innermost axes, of which `run_axes` are one run of memory. `flat`
+// counts the elements before it.
 void ContractionEmitter::PackWholeRow(Scope& scope, llvm::Value* target, size_t axis,
-                                      llvm::Value* flat) {
-  size_t number = scope.coordinates.size() - k_extents_.size() + axis;
-  if (axis + 1 == k_extents_.size()) {
-    int64_t extent = *contraction_.k[axis].constant();
+                                      llvm::Value* flat, size_t run_axes) {
+  size_t first = scope.coordinates.size() - k_extents_.size();
+  if (axis + run_axes == k_extents_.size()) {
+    int64_t extent = 1;
+    for (size_t n = axis; n < k_extents_.size(); ++n) {
+      extent *= *contraction_.k[n].constant();
+      scope.coordinates[first + n] = {ir_.Int(0)};
+    }
     int64_t lanes = schedule_.lanes;
     while (lanes > extent) lanes /= 2;
-    PackLanes(scope, number, ir_.Int(0), ir_.Int(extent), ElementAt(target, flat),
-              std::max<int64_t>(lanes, 1));
+    PackLanes(scope, scope.coordinates.size() - 1, ir_.Int(0), ir_.Int(extent),
+              ElementAt(target, flat), std::max<int64_t>(lanes, 1));
     return;
   }
   DimExpr inner = 1;
   for (size_t n = axis + 1; n < contraction_.k.size(); ++n) inner = inner * contraction_.k[n];
   ir_.For(ir_.Int(0), k_extents_[axis], 1, [&](llvm::Value* i) {
-    scope.coordinates[number] = {i};
-    PackWholeRow(scope, target, axis + 1, ir_.Add(flat, ir_.Mul(i, kernel_.Dim(inner))));
+    scope.coordinates[first + axis] = {i};
+    PackWholeRow(scope, target, axis + 1, ir_.Add(flat, ir_.Mul(i, kernel_.Dim(inner))), run_axes);
   });
 }
 

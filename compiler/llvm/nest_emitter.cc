@@ -4,7 +4,6 @@
 // already left as they are. Rows shorter than a vector take a narrower body.
 #include "compiler/llvm/nest_emitter.h"
 
-#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "compiler/codegen/access.h"
 #include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/expr_emitter.h"
+#include "compiler/llvm/guards.h"
 #include "llvm/IR/Constants.h"
 
 namespace stampmill {
@@ -81,8 +81,6 @@ class NestEmitter {
 
   void EmitRows(int64_t lanes);
   void EmitKeptLanes(const Values& row, int64_t lanes, bool guards_hold);
-  void FindGuards();
-  llvm::Value* GuardsHold(const Values& row);
   void EmitReductions(Scope& scope);
   Lane EmitReduction(const Scope& kept, const Reduction& reduction);
   Lane EmitMerged(const Scope& kept, const Reduction& reduction, Values accumulators);
@@ -107,7 +105,8 @@ class NestEmitter {
   Values extents_;  // of all axes
   Values row_extents_;
   llvm::Value* lane_extent_ = nullptr;
-  std::vector<Expr> guards_;  // all hold where no guarded load of a row is suppressed
+  Window window_;
+  std::vector<Expr> guards_;  // empty: loads are always guarded
   // Of the current task.
   llvm::Value* row_begin_ = nullptr;
   llvm::Value* row_end_ = nullptr;
@@ -129,7 +128,10 @@ NestEmitter::NestEmitter(KernelFunction& kernel, const Nest& nest, const Target&
   for (llvm::Value* extent : kernel.Dims(nest.reduced)) extents_.push_back(extent);
   row_extents_ = kernel.Dims(schedule_.row_shape);
   lane_extent_ = kernel.Dim(schedule_.lane_extent);
-  FindGuards();
+  if (!nest_.reduced.empty() && UnrollFrom(0) > 1) {
+    window_ = {nest_.kept.size(), ConstantShape(nest_.reduced)};
+    guards_ = FindGuards(Expressions(nest_), window_, static_cast<int32_t>(schedule_.lane_axis));
+  }
   output_coordinates_ = nest.output_coordinates;
   if (output_coordinates_.empty()) {
     size_t rank = nest.kept.size() + (nest.per_element ? nest.reduced.size() : 0);
@@ -186,8 +188,8 @@ void NestEmitter::EmitRows(int64_t lanes) {
   ir_.Walk(row_begin_, row_end_, row_extents_, [&](llvm::Value*, const Values& row) {
     if (!schedule_.lane_reduced && !guards_.empty()) {
       ir_.If(
-          GuardsHold(row), [&] { EmitKeptLanes(row, lanes, true); },
-          [&] { EmitKeptLanes(row, lanes, false); });
+          EmitGuardsHold(guards_, window_, ScopeAt(row, 1)),
+          [&] { EmitKeptLanes(row, lanes, true); }, [&] { EmitKeptLanes(row, lanes, false); });
       return;
     }
     if (!schedule_.lane_reduced) {
@@ -218,61 +220,6 @@ void NestEmitter::EmitKeptLanes(const Values& row, int64_t lanes, bool guards_ho
     EmitReductions(scope);
     EmitResult(scope);
   });
-}
-
-// Windows of convolutions and pools: where the lanes share the conditions of all guarded loads and
-// the reduced coordinates are few, most rows can be told to need no guard at all.
-void NestEmitter::FindGuards() {
-  if (nest_.reduced.empty() || UnrollFrom(0) == 1) return;
-  std::vector<Expr> open;
-  for (const Expr& e : Expressions(nest_)) {
-    e.Visit([&](const Expr& node) {
-      if (node.op() == ExprOp::kGuardedLoad) open.push_back(node.operands()[0]);
-    });
-  }
-  bool usable = true;
-  while (!open.empty()) {
-    Expr term = open.back();
-    open.pop_back();
-    if (term.op() == ExprOp::kBitAnd) {
-      open.insert(open.end(), term.operands().begin(), term.operands().end());
-      continue;
-    }
-    bool known = std::any_of(guards_.begin(), guards_.end(),
-                             [&](const Expr& guard) { return guard == term; });
-    if (!known) guards_.push_back(term);
-    term.Visit([&](const Expr& node) {
-      bool is_result = node.op() == ExprOp::kReduced || node.op() == ExprOp::kAccumulator;
-      usable = usable && !IsLoad(node) && !is_result;
-    });
-    usable = usable && !DependsOn(term, static_cast<int32_t>(schedule_.lane_axis));
-  }
-  if (!usable) guards_.clear();
-}
-
-llvm::Value* NestEmitter::GuardsHold(const Values& row) {
-  llvm::Value* all = ir_.b().getTrue();
-  for (const Expr& guard : guards_) {
-    // Over the reduced axes that the guard depends on.
-    std::vector<size_t> axes;
-    int64_t count = 1;
-    for (size_t n = nest_.kept.size(); n < extents_.size(); ++n) {
-      if (!DependsOn(guard, static_cast<int32_t>(n))) continue;
-      axes.push_back(n);
-      count *= *nest_.reduced[n - nest_.kept.size()].constant();
-    }
-    for (int64_t flat = 0; flat < count; ++flat) {
-      Scope scope = ScopeAt(row, 1);
-      int64_t rest = flat;
-      for (size_t n = axes.size(); n-- > 0;) {
-        int64_t extent = *nest_.reduced[axes[n] - nest_.kept.size()].constant();
-        scope.coordinates[axes[n]] = {ir_.Int(rest % extent)};
-        rest /= extent;
-      }
-      all = ir_.b().CreateAnd(all, ExprEmitter(scope).EmitLanes(guard));
-    }
-  }
-  return all;
 }
 
 void NestEmitter::EmitReductions(Scope& scope) {
