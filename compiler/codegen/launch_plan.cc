@@ -270,7 +270,8 @@ NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
     schedule.chunks = 1;
   } else {
     schedule.chunk = Max(1, FloorDiv(elements, Max(1, reduced) * kChunkUnit)) * kChunkUnit;
-    schedule.chunks = Max(1, FloorDiv(schedule.lane_extent, schedule.chunk));
+    schedule.chunks =
+        Max(Min(1, schedule.lane_extent), FloorDiv(schedule.lane_extent, schedule.chunk));
     schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, schedule.lane_extent * reduced)));
   }
   schedule.row_blocks = CeilDiv(schedule.rows, schedule.rows_per_task);

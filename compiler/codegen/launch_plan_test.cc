@@ -1,0 +1,122 @@
+// The forms that Simplify reaches and how stages are cut into tasks. That simplified stages compute
+// the same is tested with generated code (compiler/llvm).
+#include "compiler/codegen/launch_plan.h"
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "gtest/gtest.h"
+
+namespace stampmill {
+namespace {
+
+Expr C(int32_t axis) { return Expr::Coord(axis); }
+DimExpr S(const char* name) { return DimExpr::Symbol(name); }
+
+int64_t Value(const DimExpr& dim, std::map<std::string, int64_t> symbols) {
+  auto value = [&](absl::string_view name) -> std::optional<int64_t> {
+    return symbols.at(std::string(name));
+  };
+  return *dim.Evaluate(value);
+}
+
+Nest MapOver(Shape shape) {
+  Nest nest;
+  nest.kept = shape;
+  nest.operands = {{DType::kF32, shape}};
+  std::vector<Expr> at;
+  for (size_t n = 0; n < shape.size(); ++n) at.push_back(C(static_cast<int32_t>(n)));
+  nest.result = Expr::Load(DType::kF32, 0, at) * Expr::Constant(DType::kF32, 2);
+  nest.output = {DType::kF32, shape};
+  return nest;
+}
+
+TEST(SimplifyTest, MakesOneAxisOfAnElementwiseMap) {
+  Nest nest = std::get<Nest>(Simplify(MapOver({S("N"), 3, S("H"), S("W")})));
+  EXPECT_EQ(nest.kept, Shape{S("N") * 3 * S("H") * S("W")});
+  EXPECT_EQ(nest.operands[0].shape, nest.kept);
+  EXPECT_EQ(nest.output.shape, nest.kept);
+  EXPECT_TRUE(nest.output_coordinates.empty());
+  EXPECT_TRUE(Verify(nest).ok());
+}
+
+TEST(SimplifyTest, GivesEqualStagesEqualBytes) {
+  std::vector<DimExpr> first, second;
+  EXPECT_EQ(CanonicalBytes(Simplify(MapOver({S("N"), 8, S("W")})), &first),
+            CanonicalBytes(Simplify(MapOver({S("A"), 1, S("B"), 1})), &second));
+  EXPECT_EQ(first, std::vector<DimExpr>{8 * S("N") * S("W")});
+  EXPECT_EQ(second, std::vector<DimExpr>{S("A") * S("B")});
+}
+
+TEST(SimplifyTest, KeepsAxesApartThatABroadcastTellsApart) {
+  Nest nest = MapOver({S("N"), S("C"), S("H"), S("W")});
+  nest.operands.push_back({DType::kF32, {1, S("C"), 1, 1}});
+  Expr zero = Expr::ConstantInt(DType::kI64, 0);
+  nest.result = nest.result + Expr::Load(DType::kF32, 1, {zero, C(1), zero, zero});
+  nest = std::get<Nest>(Simplify(nest));
+  EXPECT_EQ(nest.kept, (Shape{S("N"), S("C"), S("H") * S("W")}));
+  EXPECT_EQ(nest.operands[1].shape, Shape{S("C")});
+}
+
+TEST(SimplifyTest, MergesTheAxesThatATransposeKeepsTogether) {
+  Nest nest;
+  nest.kept = {S("C"), S("H"), S("W")};
+  nest.operands = {{DType::kF32, {S("H"), S("W"), S("C")}}};
+  nest.result = Expr::Load(DType::kF32, 0, {C(1), C(2), C(0)});
+  nest.output = {DType::kF32, nest.kept};
+  nest = std::get<Nest>(Simplify(nest));
+  EXPECT_EQ(nest.kept, (Shape{S("C"), S("H") * S("W")}));
+}
+
+TEST(SimplifyTest, LeavesAxesThatAreComputedWith) {
+  Nest nest = MapOver({S("N"), S("M")});
+  nest.result = nest.result + Expr::Cast(DType::kF32, C(1));
+  EXPECT_EQ(std::get<Nest>(Simplify(nest)).kept.size(), 2u);
+}
+
+TEST(SimplifyTest, MergesRowsAndBatchesOfContractions) {
+  Contraction c;
+  c.batch = {S("B"), 12};
+  c.m = {S("H"), 1, S("W")};
+  c.n = S("N");
+  c.k = {4, 8};
+  c.panel = 32;
+  c.operands = {{DType::kF32, {S("B"), 12, S("H"), 1, S("W"), 4, 8}},
+                {DType::kF32, {S("B"), 12, CeilDiv(S("N"), 32), 32, 32}}};
+  std::vector<Expr> at;
+  for (int32_t n = 0; n < 7; ++n) at.push_back(C(n));
+  c.a = Expr::Load(DType::kF32, 0, at);
+  c.b = 1;
+  c.b_batched = true;
+  c.result = Expr::Accumulator(DType::kF32, 0);
+  c.output = {DType::kF32, {S("B"), 12, S("H"), 1, S("W"), S("N")}};
+  Contraction simple = std::get<Contraction>(Simplify(c));
+  ASSERT_TRUE(Verify(simple).ok()) << Verify(simple).ToString();
+  EXPECT_EQ(simple.batch, Shape{S("B") * 12});
+  EXPECT_EQ(simple.m, Shape{S("H") * S("W")});
+  EXPECT_EQ(simple.k, Shape{32});
+  EXPECT_EQ(simple.operands[1].shape, (Shape{S("B") * 12, CeilDiv(S("N"), 32), 32, 32}));
+}
+
+TEST(LaunchPlanTest, CutsLargeMapsIntoManyTasksAndSmallOnesNot) {
+  LaunchPlan plan = PlanLaunch(Simplify(MapOver({S("N"), S("M")})), Target());
+  EXPECT_EQ(Value(plan.tasks, {{"N", 0}, {"M", 5}}), 0);
+  EXPECT_EQ(Value(plan.tasks, {{"N", 4}, {"M", 16}}), 1);
+  EXPECT_GE(Value(plan.tasks, {{"N", 1000}, {"M", 1000}}), 4);
+  EXPECT_EQ(Value(plan.scratch_bytes, {{"N", 4}, {"M", 16}}), 0);
+  EXPECT_EQ(Value(plan.bytes, {{"N", 4}, {"M", 16}}), 4 * 16 * 4 * 2);
+}
+
+TEST(LaunchPlanTest, PanelsAreWholeVectors) {
+  Target widest = *Target::Parse("cpu:x86-64-v4");
+  EXPECT_EQ(PanelWidth(384, DType::kF32, widest), 32);
+  EXPECT_EQ(PanelWidth(10, DType::kF32, widest), 16);
+  EXPECT_EQ(PanelWidth(S("N"), DType::kF64, widest), 16);
+  EXPECT_EQ(PanelWidth(384, DType::kF32, *Target::Parse("cpu:x86-64-v3")), 16);
+  EXPECT_EQ(PanelWidth(384, DType::kF32, *Target::Parse("cpu:x86-64")), 8);
+}
+
+}  // namespace
+}  // namespace stampmill
