@@ -1,12 +1,16 @@
 // Bounds of the gRPC side, each with its reason.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace stampmill {
 
 // Requests of one stream being answered; more wait in the client.
 inline constexpr int kGrpcStreamRequestsMax = 64;
+// Bytes that one stream holds before no more of it is read: what a client that does not read its
+// answers can pin, beside one exchange of any size.
+inline constexpr size_t kGrpcStreamBytesMax = size_t{1} << 20;
 // Calls of one connection at once. A client library multiplexes all its calls over one connection.
 inline constexpr int kGrpcCallsPerConnectionMax = 1024;
 // All headers of one call.

@@ -48,6 +48,7 @@ InferStream* InferStream::Begin(InferenceCalls& calls, grpc::CallbackServerConte
 
 void InferStream::ReadNext() {
   if (reading_ || read_all_ || ended_ || exchanges_.size() >= kGrpcStreamRequestsMax) return;
+  if (held_bytes_ >= kGrpcStreamBytesMax) return;
   reading_ = true;
   incoming_ = std::make_shared<Exchange>();
   StartRead(&incoming_->message);
@@ -64,6 +65,8 @@ void InferStream::OnReadDone(bool ok) {
       Advance();
       return;
     }
+    exchange->bytes = exchange->message.ByteSizeLong();
+    held_bytes_ += exchange->bytes;
     exchanges_.push_back(exchange);
   }
   Start(exchange);
@@ -110,6 +113,11 @@ void InferStream::Answer(Exchange& exchange, const absl::Status& status) {
   exchange.cancel = {};
   exchange.answered = true;
   exchange.error = status;
+  // Only the answer is needed from here on.
+  held_bytes_ -= exchange.bytes;
+  exchange.message.Clear();
+  exchange.bytes = response.ByteSizeLong();
+  held_bytes_ += exchange.bytes;
   Advance();
 }
 
@@ -132,6 +140,7 @@ void InferStream::Advance() {
 void InferStream::OnWriteDone(bool ok) {
   const absl::MutexLock lock(&mutex_);
   writing_ = false;
+  held_bytes_ -= exchanges_.front()->bytes;
   exchanges_.pop_front();
   if (!ok) End(absl::CancelledError("the client left"));
   Advance();

@@ -40,6 +40,7 @@ class InferStream final : public grpc::ServerBidiReactor<inference::ModelInferRe
     inference::ModelInferRequest message;
     GrpcInference inference;
     ByteBudget::Claim claim;
+    size_t bytes = 0;     // of what it holds: its message, then its answer
     CancelTarget cancel;  // guarded by the stream's mutex
     bool answered = false;
     absl::Status error;
@@ -61,6 +62,7 @@ class InferStream final : public grpc::ServerBidiReactor<inference::ModelInferRe
   absl::Mutex mutex_;
   std::shared_ptr<Exchange> incoming_ ABSL_GUARDED_BY(mutex_);  // being read
   std::deque<std::shared_ptr<Exchange>> exchanges_ ABSL_GUARDED_BY(mutex_);
+  size_t held_bytes_ ABSL_GUARDED_BY(mutex_) = 0;  // sum over exchanges_
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_all_ ABSL_GUARDED_BY(mutex_) = false;  // the client has no more, or we want none
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -120,7 +120,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
 
   void Accept();
   void OnAccept(error_code error, tcp::socket socket, HttpWorker& worker);
-  void RefuseOne();
+  void RefuseWaiting();
   void Sweep(HttpWorker& worker);
 };
 
@@ -400,6 +400,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void PrepareAnswer(Pending& pending) {
     HttpAnswer& answer = pending.answer;
+    // The last answer of a connection that is drained says so.
+    if (server_.draining.load(std::memory_order_relaxed) &&
+        pending.sequence + 1 == next_sequence_) {
+      pending.keep_alive = false;
+      stop_reading_ = true;
+    }
     size_t size = answer.body.size();
     for (const HttpSlice& slice : answer.slices) size += slice.bytes.size();
     if (answer.compressible && pending.coding != ContentCoding::kIdentity &&
@@ -559,9 +565,9 @@ void HttpServer::State::OnAccept(error_code error, tcp::socket socket, HttpWorke
   refused.fetch_add(1, std::memory_order_relaxed);
   if (error == asio::error::no_descriptors ||
       error == error_code(ENFILE, boost::system::system_category())) {
-    RefuseOne();
+    RefuseWaiting();
     // A client whose connection could not even be refused waits in the backlog: look again soon.
-    accept_retry->expires_after(std::chrono::milliseconds(100));
+    accept_retry->expires_after(std::chrono::milliseconds(20));
     accept_retry->async_wait([this](error_code aborted) {
       if (!aborted) Accept();
     });
@@ -570,11 +576,16 @@ void HttpServer::State::OnAccept(error_code error, tcp::socket socket, HttpWorke
   Accept();
 }
 
-void HttpServer::State::RefuseOne() {
+void HttpServer::State::RefuseWaiting() {
+  // As many as wait, within reason: each sees its connection close at once.
+  constexpr int kRefusedAtOnce = 256;
   if (reserve_descriptor >= 0) ::close(reserve_descriptor);
-  const int client =
-      ::accept4(acceptor->native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-  if (client >= 0) ::close(client);
+  for (int i = 0; i < kRefusedAtOnce; ++i) {
+    const int client =
+        ::accept4(acceptor->native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (client < 0) break;
+    ::close(client);
+  }
   reserve_descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }
 

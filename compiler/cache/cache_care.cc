@@ -188,6 +188,14 @@ absl::Status KernelCache::RemoveUnneeded(std::span<const CacheListing::Model> ke
     records.insert(model.key.ToHex());
     records.insert(absl::StrCat(model.record.sources[0].digest.ToHex(), kFilesSuffix));
   }
+  {
+    // A model whose record could not be written may need objects that could.
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [key, record] : memory_models_) {
+      objects.insert(record.program.ToHex());
+      for (const Digest& object : record.objects) objects.insert(object.ToHex());
+    }
+  }
   ASSIGN_OR_RETURN(const std::vector<CacheDirectory::Entry> object_entries, disk_->List("objects"));
   for (const CacheDirectory::Entry& entry : object_entries) {
     if (objects.contains(entry.name)) {

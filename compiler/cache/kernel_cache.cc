@@ -401,7 +401,7 @@ absl::StatusOr<Digest> KernelCache::Store(const Digest& digest, ByteParts parts)
       refused_.erase(digest);
       return digest;
     }
-    if (counters_.write_failures++ == 0) {
+    if (counters_.write_failures == 0) {
       LOG(WARNING) << "cache: an object stays in this process only: " << written.ToString();
     }
   }
@@ -429,6 +429,7 @@ absl::Status KernelCache::Adopt(const Digest& digest, FileDescriptor file) {
   ASSIGN_OR_RETURN(CacheObjectPtr object, OpenObject(std::move(file), digest));
   absl::MutexLock lock(&mutex_);
   memory_.emplace(digest, std::move(object));
+  ++counters_.write_failures;
   return absl::OkStatus();
 }
 

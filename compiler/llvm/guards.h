@@ -1,8 +1,7 @@
 // Windows (convolutions, pools) guard their loads at the borders. Where lanes share the conditions
 // and a window has few places, code tells the windows that lie inside with one test and computes
 // them without guards.
-#ifndef STAMPMILL_COMPILER_LLVM_GUARDS_H_
-#define STAMPMILL_COMPILER_LLVM_GUARDS_H_
+#pragma once
 
 #include <cstdint>
 #include <span>
@@ -30,5 +29,3 @@ std::vector<Expr> FindGuards(std::span<const Expr> expressions, const Window& wi
 llvm::Value* EmitGuardsHold(std::span<const Expr> guards, const Window& window, const Scope& scope);
 
 }  // namespace stampmill
-
-#endif  // STAMPMILL_COMPILER_LLVM_GUARDS_H_
