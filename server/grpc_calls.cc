@@ -67,8 +67,9 @@ class UnaryInferCall final : public InferCall, public grpc::ServerUnaryReactor {
   UnaryInferCall(InferenceCalls& calls, grpc::ByteBuffer& response)
       : calls_(calls), response_(response), scratch_(calls.TakeScratch()) {}
   ~UnaryInferCall() override {
-    // What was large is not kept.
-    if (claim_.bytes() <= kScratchMessageBytesMax) calls_.GiveScratch(std::move(scratch_));
+    if (claim_.bytes() > kScratchMessageBytesMax) scratch_ = nullptr;
+    claim_ = {};
+    calls_.GiveScratch(std::move(scratch_));
   }
 
   // Takes `self`: from here on the reply thread or gRPC deletes it.
@@ -215,9 +216,24 @@ grpc::ServerUnaryReactor* InferenceCalls::ModelInfer(Context* context,
   return reactor;
 }
 
+InferenceCalls::~InferenceCalls() {
+  lent_.WaitUntilReturned();
+  {
+    const absl::MutexLock lock(&scratch_mutex_);
+    const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(scratch_mutex_) {
+      return scratch_taken_ == 0;
+    };
+    scratch_mutex_.Await(absl::Condition(&none));
+  }
+  const absl::MutexLock lock(&mutex_);
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return streams_.empty(); };
+  mutex_.Await(absl::Condition(&none));
+}
+
 std::unique_ptr<UnaryScratch> InferenceCalls::TakeScratch() {
   {
     const absl::MutexLock lock(&scratch_mutex_);
+    ++scratch_taken_;
     if (!scratch_.empty()) {
       std::unique_ptr<UnaryScratch> scratch = std::move(scratch_.back());
       scratch_.pop_back();
@@ -231,7 +247,8 @@ void InferenceCalls::GiveScratch(std::unique_ptr<UnaryScratch> scratch) {
   // More than this at once is a rare load.
   constexpr size_t kKept = 64;
   const absl::MutexLock lock(&scratch_mutex_);
-  if (scratch_.size() < kKept) scratch_.push_back(std::move(scratch));
+  --scratch_taken_;
+  if (scratch != nullptr && scratch_.size() < kKept) scratch_.push_back(std::move(scratch));
 }
 
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*

@@ -56,10 +56,14 @@ class InferenceCalls final
  public:
   // Borrows both.
   InferenceCalls(const Serving& serving, ByteBudget& budget) : serving_(serving), budget_(budget) {}
+  // Waits for what gRPC\'s threads still hold. REQUIRES: the server has shut down.
+  ~InferenceCalls() override;
 
   const Serving& serving() const { return serving_; }
   ByteBudget& budget() const { return budget_; }
   LentOutputs& lent() { return lent_; }
+  // Of unary calls: each takes one when it begins and gives it back as its last act. Null: it was
+  // large and is not kept.
   std::unique_ptr<UnaryScratch> TakeScratch();
   void GiveScratch(std::unique_ptr<UnaryScratch> scratch);
 
@@ -120,6 +124,7 @@ class InferenceCalls final
   LentOutputs lent_;
   absl::Mutex scratch_mutex_;
   std::vector<std::unique_ptr<UnaryScratch>> scratch_ ABSL_GUARDED_BY(scratch_mutex_);
+  int64_t scratch_taken_ ABSL_GUARDED_BY(scratch_mutex_) = 0;
   absl::Mutex mutex_;
   std::unordered_set<InferStream*> streams_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

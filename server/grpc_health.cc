@@ -148,6 +148,12 @@ class HealthService::Watcher final : public grpc::ServerWriteReactor<HealthCheck
   bool finished_ = false;
 };
 
+HealthService::~HealthService() {
+  const absl::MutexLock lock(&mutex_);
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return watchers_.empty(); };
+  mutex_.Await(absl::Condition(&none));
+}
+
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
                                                const HealthCheckRequest*,
                                                HealthCheckResponse* response) {

@@ -17,6 +17,8 @@ namespace stampmill {
 class HealthService final : public grpc::health::v1::Health::CallbackService {
  public:
   explicit HealthService(const Serving& serving) : serving_(serving) {}
+  // Waits for the last watch. REQUIRES: the server has shut down.
+  ~HealthService() override;
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,
                                   const grpc::health::v1::HealthCheckRequest* request,

@@ -99,7 +99,6 @@ void GrpcServer::Stop(int64_t grace_nanos) {
                            std::chrono::nanoseconds(grace_nanos));
   state_->server->Wait();
   state_->server.reset();
-  state_->calls.lent().WaitUntilReturned();
 }
 
 }  // namespace stampmill
