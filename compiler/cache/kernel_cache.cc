@@ -401,11 +401,15 @@ absl::StatusOr<Digest> KernelCache::Store(const Digest& digest, ByteParts parts)
       refused_.erase(digest);
       return digest;
     }
-    if (counters_.write_failures == 0) {
+    if (counters_.write_failures++ == 0) {
       LOG(WARNING) << "cache: an object stays in this process only: " << written.ToString();
     }
   }
   RETURN_IF_ERROR(KeepInMemory(digest, parts));
+  if (read_only()) {
+    absl::MutexLock lock(&mutex_);
+    ++counters_.write_failures;
+  }
   return digest;
 }
 
@@ -417,10 +421,17 @@ absl::Status KernelCache::KeepInMemory(const Digest& digest, ByteParts parts) {
   if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE) != 0) {
     return absl::ErrnoToStatus(errno, "seal memfd");
   }
-  return Adopt(digest, std::move(file));
+  return Keep(digest, std::move(file));
 }
 
 absl::Status KernelCache::Adopt(const Digest& digest, FileDescriptor file) {
+  RETURN_IF_ERROR(Keep(digest, std::move(file)));
+  absl::MutexLock lock(&mutex_);
+  ++counters_.write_failures;
+  return absl::OkStatus();
+}
+
+absl::Status KernelCache::Keep(const Digest& digest, FileDescriptor file) {
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE;
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals) {
@@ -429,7 +440,6 @@ absl::Status KernelCache::Adopt(const Digest& digest, FileDescriptor file) {
   ASSIGN_OR_RETURN(CacheObjectPtr object, OpenObject(std::move(file), digest));
   absl::MutexLock lock(&mutex_);
   memory_.emplace(digest, std::move(object));
-  ++counters_.write_failures;
   return absl::OkStatus();
 }
 

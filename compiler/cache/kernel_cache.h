@@ -227,6 +227,7 @@ class KernelCache {
   // Reads and checks one object file.
   static absl::StatusOr<CacheObjectPtr> OpenObject(FileDescriptor file, const Digest& digest);
   absl::StatusOr<Digest> Store(const Digest& digest, ByteParts parts);
+  absl::Status Keep(const Digest& digest, FileDescriptor file);
   absl::Status KeepInMemory(const Digest& digest, ByteParts parts);
   absl::StatusOr<ModelKey> KeyOf(const ModelSource& source, const Digest& model);
   absl::StatusOr<ModelRecord> ReadModel(const ModelKey& key);
