@@ -126,7 +126,8 @@ absl::Status CacheDirectory::Prepare() const {
   const std::string path = Path(absl::StrCat("tmp/", name, kWritingSuffix));
   ASSIGN_OR_RETURN(const FileDescriptor file,
                    stampmill::OpenFile(path, O_WRONLY | O_CREAT | O_EXCL));
-  if (unlink(path.c_str()) != 0) return SystemError("unlink", path);
+  // Another process that opens the directory may have taken the probe for abandoned.
+  if (unlink(path.c_str()) != 0 && errno != ENOENT) return SystemError("unlink", path);
   return absl::OkStatus();
 }
 
