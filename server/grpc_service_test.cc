@@ -20,14 +20,6 @@
 #include "proto/reflection.grpc.pb.h"
 #include "server/testing/serving_fixture.h"
 
-#if __has_feature(thread_sanitizer)
-// gRPC's library is not instrumented, its headers are: what its own counts order looks like a race.
-extern "C" const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:InterceptorBatchMethodsImpl\n";
-}
-#endif
-
 namespace stampmill {
 namespace {
 

@@ -208,8 +208,3 @@ void BlockingCounter::Wait() {
 
 ABSL_NAMESPACE_END
 }  // namespace absl
-
-// The end of a gRPC callback call: the library, which is not instrumented, counts the call's users
-// and lets the last one destroy it, in code that its headers put into ours. Calls are used by our
-// own handlers until then only, so nothing else ends in this function.
-extern "C" const char* __tsan_default_suppressions() { return "race:CallOnDone\n"; }
