@@ -12,9 +12,13 @@ inline constexpr uint32_t kHttpHeadBytesMax = 64 << 10;
 inline constexpr size_t kHttpPipelineMax = 16;
 // Answers of one connection that wait for the client to read: no further request of it is begun
 // beyond this. A single answer may be larger.
-inline constexpr size_t kHttpUnreadBytesMax = 256 << 10;
+inline constexpr size_t kHttpUnreadBytesMax = 64 << 10;
 // One read from a socket; large bodies come in pieces of this size.
 inline constexpr size_t kHttpReadBytes = 256 << 10;
+// Where no large body is expected.
+inline constexpr size_t kHttpSmallReadBytes = 8 << 10;
+// Bytes kept of a client whose next request may not begin yet.
+inline constexpr size_t kHttpWaitingBytesMax = 16 << 10;
 // A request that has begun, or an answer, makes progress at least this often.
 inline constexpr int32_t kHttpProgressSeconds = 60;
 // From the first byte of a head to its end.

@@ -218,11 +218,12 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void Read() {
     if (reading_ || closed_ || stop_reading_) return;
-    // While no request may begin, what comes is kept up to one read's size: enough to see the end
-    // of the stream, which says that the client left.
-    if (buffer_.size() >= kHttpReadBytes && !MayBeginRequest()) return;
+    // While no request may begin, little is kept of what comes: enough to see the end of the
+    // stream, which says that the client left.
+    const bool waits = !MayBeginRequest();
+    if (waits && buffer_.size() >= kHttpWaitingBytesMax) return;
     reading_ = true;
-    const size_t want = parser_.has_value() ? kHttpReadBytes : size_t{8} << 10;
+    const size_t want = parser_.has_value() && !waits ? kHttpReadBytes : kHttpSmallReadBytes;
     socket_.async_read_some(
         buffer_.prepare(want),
         [self = shared_from_this()](error_code error, size_t size) { self->OnRead(error, size); });
