@@ -2,6 +2,7 @@
 
 import csv
 import glob
+import json
 import multiprocessing
 import os
 import shutil
@@ -170,38 +171,12 @@ def shm(options):
 # ---- batching ----
 
 
-def client_process(port, batch, stop_at, rows):
-    import tritonclient.grpc as client
-
-    connection = client.InferenceServerClient("127.0.0.1:%d" % port)
-    ids = np.random.default_rng(os.getpid()).integers(1000, 20000, (batch, 16), dtype=np.int64)
-    inputs = [
-        client.InferInput("input_ids", ids.shape, "INT64"),
-        client.InferInput("attention_mask", ids.shape, "INT64"),
-    ]
-    inputs[0].set_data_from_numpy(ids)
-    inputs[1].set_data_from_numpy(np.ones_like(ids))
-    outputs = [client.InferRequestedOutput("461")]
-    done = 0
-    while time.time() < stop_at:
-        connection.infer("minilm3", inputs, outputs=outputs)
-        done += batch
-    with rows.get_lock():
-        rows.value += done
-
-
-def rows_per_second(port, clients, batch, seconds=3.0):
-    rows = multiprocessing.Value("q", 0)
-    stop_at = time.time() + seconds + 1
-    workers = [
-        multiprocessing.Process(target=client_process, args=(port, batch, stop_at, rows))
-        for _ in range(clients)
-    ]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    return rows.value / (seconds + 1)
+def rows_per_second(stampmill, port, clients, batch, seconds=3):
+    command = [stampmill, "bench", "serve", "--url=127.0.0.1:%d" % port, "--model=minilm3"]
+    command += ["--concurrency=%d" % clients, "--batch=%d" % batch, "--seconds=%d" % seconds]
+    command += ["--shape=%s:%d,16" % (name, batch) for name in ("input_ids", "attention_mask")]
+    result = subprocess.run(command + ["--json"], check=True, capture_output=True, text=True)
+    return json.loads(result.stdout)["rows"][0]["requests_per_second"] * batch
 
 
 def repository(folder, path, batch_size):
@@ -223,9 +198,11 @@ def batching(options):
             with Daemon(options.stampmill, ["--model-repository=" + single], cache) as alone:
                 results = {"16x1": [], "1x16": [], "16x1 unbatched": []}
                 for _ in range(options.rounds):
-                    results["16x1"].append(rows_per_second(batched.grpc, 16, 1))
-                    results["1x16"].append(rows_per_second(batched.grpc, 1, 16))
-                    results["16x1 unbatched"].append(rows_per_second(alone.grpc, 16, 1))
+                    results["16x1"].append(rows_per_second(options.stampmill, batched.grpc, 16, 1))
+                    results["1x16"].append(rows_per_second(options.stampmill, batched.grpc, 1, 16))
+                    results["16x1 unbatched"].append(
+                        rows_per_second(options.stampmill, alone.grpc, 16, 1)
+                    )
                 sizes = batched.get("/v2/models/minilm3/stats").count('"batch_size"')
     best = {name: max(values) for name, values in results.items()}
     row = {
