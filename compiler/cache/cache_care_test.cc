@@ -117,6 +117,24 @@ TEST_F(CacheCareTest, PruneToLimitDoesNothingWhileACompileRuns) {
   EXPECT_FALSE(cache_->Contains(orphan));
 }
 
+TEST_F(CacheCareTest, PruningKeepsTheObjectsOfAModelThatStayedInThisProcess) {
+  // Objects can be written, records cannot.
+  fs::remove_all(root_ / "cache/v1/models");
+  const ModelSource source = Source("m");
+  ModelRecord record{.name = "m", .target = source.target};
+  record.sources.push_back({"m.onnx", *cache_->FileDigest(source.path)});
+  record.program = *cache_->Put(AsBytes("program"));
+  record.objects = {*cache_->Put(AsBytes("code"))};
+  const Digest orphan = *cache_->Put(AsBytes("nobody's"));
+  ASSERT_TRUE(cache_->PutModel(record).ok());
+  ASSERT_EQ(cache_->counters().objects_in_memory, 0);
+  ASSERT_EQ(cache_->Prune(0)->objects_removed, 2);  // the orphan, and what the fixture stored
+  EXPECT_FALSE(cache_->Contains(orphan));
+  EXPECT_TRUE(cache_->FindModel(source).ok());
+  EXPECT_EQ(AsText((*cache_->Get(record.program))->bytes()), "program");
+  EXPECT_EQ(AsText((*cache_->Get(record.objects[0]))->bytes()), "code");
+}
+
 TEST_F(CacheCareTest, VerifyNamesWhatIsWrong) {
   const ModelRecord record = Add("m", 10);
   EXPECT_THAT(cache_->Verify()->problems, IsEmpty());

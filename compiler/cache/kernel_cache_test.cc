@@ -262,6 +262,9 @@ TEST_F(KernelCacheTest, WithoutADirectoryEverythingStaysInTheProcess) {
   }
   ASSERT_TRUE(other->PutModel(record).ok());
   EXPECT_TRUE(other->FindModel(Source()).ok());
+  // Whatever stays in memory is told of, wherever it was made.
+  EXPECT_EQ(cache->counters().write_failures, 3);
+  EXPECT_EQ(other->counters().write_failures, 3);
   FileDescriptor unsealed = *CreateMemfd("unsealed", 10);
   EXPECT_EQ(other->Adopt(Digest{}, std::move(unsealed)).code(), absl::StatusCode::kInvalidArgument);
 }
@@ -397,6 +400,32 @@ TEST_F(KernelCacheTest, AKilledWriterLeavesNothingThatIsFound) {
   ASSERT_TRUE(report.ok());
   EXPECT_GE(report->objects, 15);
   EXPECT_THAT(report->problems, IsEmpty());
+}
+
+// Each tries whether it can write; none may take another's trial for an abandoned file and be the
+// worse for it.
+TEST_F(KernelCacheTest, ManyProcessesOpenANewDirectoryAtOnce) {
+  constexpr int kProcesses = 4, kDirectories = 200;
+  std::vector<pid_t> children;
+  for (int i = 0; i < kProcesses; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      for (int n = 0; n < kDirectories; ++n) {
+        const auto cache = KernelCache::Open({.directory = absl::StrCat(directory(), n)});
+        if (!cache.ok()) _exit(1);
+        if ((*cache)->read_only()) _exit(2);
+        if ((*cache)->Put(AsBytes("x")).status() != absl::OkStatus()) _exit(3);
+        if ((*cache)->counters().write_failures != 0) _exit(4);
+      }
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
 }
 
 TEST_F(KernelCacheTest, OpeningLeavesFilesOfLivingWritersAlone) {
