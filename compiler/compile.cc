@@ -26,8 +26,13 @@ class ResultTaker {
   absl::Status Take(Frame frame) {
     switch (frame.kind) {
       case FrameKind::kProgress: {
-        ASSIGN_OR_RETURN(const std::string line, frame.ProgressLine());
+        ASSIGN_OR_RETURN(const std::string line, frame.Line());
         if (request_.progress) request_.progress(line);
+        return absl::OkStatus();
+      }
+      case FrameKind::kRefused: {
+        ASSIGN_OR_RETURN(const std::string line, frame.Line());
+        cache_.CountRefused(line);
         return absl::OkStatus();
       }
       case FrameKind::kObject: {

@@ -304,8 +304,16 @@ absl::Status KernelCache::WriteRecord(absl::string_view relative, absl::string_v
 }
 
 void KernelCache::Refuse(absl::string_view relative, const absl::Status& why) {
-  LOG(ERROR) << "cache: " << disk_->Path(relative) << " refused: " << why.message();
   if (!read_only()) disk_->Remove(relative).IgnoreError();  // what stays is refused again
+  CountRefused(absl::StrCat(disk_->Path(relative), " refused: ", why.message()));
+}
+
+void KernelCache::CountRefused(absl::string_view what) {
+  if (options_.refused) {
+    options_.refused(what);
+  } else {
+    LOG(ERROR) << "cache: " << what;
+  }
   absl::MutexLock lock(&mutex_);
   ++counters_.corrupt_refused;
 }

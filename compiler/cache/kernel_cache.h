@@ -35,6 +35,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -62,6 +63,9 @@ struct KernelCacheOptions {
   bool is_default = false;  // `directory` is DefaultCacheDirectory(): the stricter rules of trust
   bool writable = true;     // false: never writes to the directory
   uint64_t size_bytes_max = uint64_t{16} << 30;  // of objects on disk; PruneToLimit keeps to it
+  // Told of each object and record that is refused as damaged, in place of the log: "PATH refused:
+  // why". From any thread that uses the cache.
+  std::function<void(absl::string_view)> refused;
 };
 
 // $XDG_CACHE_HOME/stampmill, else $HOME/.cache/stampmill; empty when neither is set.
@@ -202,6 +206,9 @@ class KernelCache {
   InMemory in_memory() const;
   // Takes over an object that another process made: verified like any other.
   absl::Status Adopt(const Digest& digest, FileDescriptor file);
+  // What another process that works for this one was told by its `refused`: logged and counted as
+  // if it had been refused here.
+  void CountRefused(absl::string_view what);
 
   // --- Care of the directory. FAILED_PRECONDITION without a directory.
 

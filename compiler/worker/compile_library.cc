@@ -45,19 +45,22 @@ absl::Status HandOver(const FileDescriptor& socket, const KernelCache& cache) {
 absl::StatusOr<CompileJobStatistics> Run(const FileDescriptor& socket,
                                          std::span<const std::byte> payload) {
   ASSIGN_OR_RETURN(const WorkerRequest request, WorkerRequest::Parse(payload));
+  // A client that is gone is noticed when the result is sent.
+  const auto send_line = [&socket](FrameKind kind) {
+    return [&socket, kind](absl::string_view line) {
+      SendFrame(socket, kind, LinePayload(line), -1).IgnoreError();
+    };
+  };
   ASSIGN_OR_RETURN(const std::unique_ptr<KernelCache> cache,
                    KernelCache::Open({.directory = request.cache_directory,
                                       .is_default = request.cache_is_default,
-                                      .writable = request.cache_writable}));
-  const CompileJob job = {
-      .model_path = request.model_path,
-      .target = request.target,
-      .options = request.options,
-      .threads = request.threads,
-      .progress = [&socket](absl::string_view line) {
-        // A client that is gone is noticed when the result is sent.
-        SendFrame(socket, FrameKind::kProgress, ProgressPayload(line), -1).IgnoreError();
-      }};
+                                      .writable = request.cache_writable,
+                                      .refused = send_line(FrameKind::kRefused)}));
+  const CompileJob job = {.model_path = request.model_path,
+                          .target = request.target,
+                          .options = request.options,
+                          .threads = request.threads,
+                          .progress = send_line(FrameKind::kProgress)};
   ASSIGN_OR_RETURN(const CompileJobStatistics statistics, RunCompileJob(job, *cache));
   RETURN_IF_ERROR(HandOver(socket, *cache));
   return statistics;

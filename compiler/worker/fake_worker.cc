@@ -24,7 +24,7 @@ void SendResult(const FileDescriptor& socket, const WorkerResult& result) {
 }
 
 void SendProgress(const FileDescriptor& socket, absl::string_view line) {
-  CHECK_OK(SendFrame(socket, FrameKind::kProgress, ProgressPayload(line), -1));
+  CHECK_OK(SendFrame(socket, FrameKind::kProgress, LinePayload(line), -1));
 }
 
 void CompileForReal(const FileDescriptor& socket, const WorkerRequest& request) {

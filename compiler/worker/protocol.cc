@@ -86,14 +86,14 @@ absl::StatusOr<WorkerResult> WorkerResult::Parse(std::span<const std::byte> payl
   return result;
 }
 
-std::string ProgressPayload(absl::string_view line) {
+std::string LinePayload(absl::string_view line) {
   std::string payload;
   ByteWriter(&payload).String(Cut(line));
   return payload;
 }
 
-absl::StatusOr<std::string> Frame::ProgressLine() const {
-  ByteReader in(AsBytes(payload), "compile progress");
+absl::StatusOr<std::string> Frame::Line() const {
+  ByteReader in(AsBytes(payload), "compile line");
   const absl::string_view line = in.String();
   in.ExpectEnd();
   RETURN_IF_ERROR(in.status());
@@ -118,7 +118,7 @@ absl::StatusOr<Frame> ParseFrame(std::span<const std::byte> packet) {
   ByteReader in(packet, "compile frame");
   const uint8_t kind = in.U8();
   if (in.ok() && (kind < static_cast<uint8_t>(FrameKind::kRequest) ||
-                  kind > static_cast<uint8_t>(FrameKind::kResult))) {
+                  kind > static_cast<uint8_t>(FrameKind::kRefused))) {
     in.Fail("unknown kind");
   }
   RETURN_IF_ERROR(in.status());

@@ -18,8 +18,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto received = ReceiveFrame(ours, /*wait=*/true);
   if (!received.ok()) return 0;
   const Frame* frame = &**received;
-  if (const auto line = frame->ProgressLine(); line.ok()) {
-    CHECK_OK(SendFrame(ours, FrameKind::kProgress, ProgressPayload(*line), theirs.get()));
+  if (const auto line = frame->Line(); line.ok()) {
+    CHECK_OK(SendFrame(ours, FrameKind::kProgress, LinePayload(*line), theirs.get()));
   }
   if (const auto digest = frame->ObjectDigest(); digest.ok()) {
     CHECK(ObjectPayload(*digest) == frame->payload);

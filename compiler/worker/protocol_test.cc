@@ -50,7 +50,7 @@ TEST(WorkerProtocolTest, FramesCarryFiles) {
   SocketPair pair;
   const FileDescriptor file = *CreateMemfd("x", 123);
   ASSERT_TRUE(SendFrame(pair.a, FrameKind::kObject, ObjectPayload(Digest{}), file.get()).ok());
-  ASSERT_TRUE(SendFrame(pair.a, FrameKind::kProgress, ProgressPayload("line"), -1).ok());
+  ASSERT_TRUE(SendFrame(pair.a, FrameKind::kProgress, LinePayload("line"), -1).ok());
   auto first = ReceiveFrame(pair.b, true);
   ASSERT_TRUE(first.ok() && first->has_value());
   EXPECT_EQ(*FileSize((*first)->file), 123u);
@@ -58,7 +58,7 @@ TEST(WorkerProtocolTest, FramesCarryFiles) {
   auto second = ReceiveFrame(pair.b, false);
   ASSERT_TRUE(second.ok() && second->has_value());
   EXPECT_FALSE((*second)->file.valid());
-  EXPECT_EQ(*(*second)->ProgressLine(), "line");
+  EXPECT_EQ(*(*second)->Line(), "line");
   EXPECT_FALSE(ReceiveFrame(pair.b, false)->has_value());
 }
 
@@ -74,7 +74,7 @@ TEST(WorkerProtocolTest, FramesHaveALimit) {
   EXPECT_EQ(SendFrame(pair.a, FrameKind::kModel, std::string(kFrameBytesMax, 'x'), -1).code(),
             absl::StatusCode::kInvalidArgument);
   const std::string long_line(kFrameBytesMax * 2, 'x');
-  EXPECT_TRUE(SendFrame(pair.a, FrameKind::kProgress, ProgressPayload(long_line), -1).ok());
+  EXPECT_TRUE(SendFrame(pair.a, FrameKind::kProgress, LinePayload(long_line), -1).ok());
   const std::string packet(kFrameBytesMax + 100, '\2');
   ASSERT_GT(send(pair.b.get(), packet.data(), packet.size(), 0), 0);
   EXPECT_EQ(ReceiveFrame(pair.a, true).status().code(), absl::StatusCode::kInvalidArgument);

@@ -78,6 +78,39 @@ TEST_F(WorkerTest, HandsItsResultsOverWhereTheCacheCannotBeWritten) {
   EXPECT_EQ(cache->counters().objects_in_memory, 3);
 }
 
+TEST_F(WorkerTest, DamagedKernelsAreRebuiltToldOfAndCounted) {
+  const auto cache = OpenCache();
+  ASSERT_TRUE(Compile(Request(), *cache).ok());
+  const ModelRecord record = *cache->FindModel(SourceOf(Request()));
+  const fs::path v1 = root_ / "cache/v1";
+  // Without its record the model is compiled anew, from the kernels that are there.
+  const auto compile_again = [&] {
+    fs::remove(v1 / "models" / record.Key().ToHex());
+    ::testing::internal::CaptureStderr();
+    const auto done = Compile(Request(), *cache);
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(done.ok()) << done.status();
+    return std::pair(*done, log);
+  };
+  EXPECT_EQ(compile_again().first.kernels_reused, 1);
+  EXPECT_EQ(cache->counters().corrupt_refused, 0);
+
+  const fs::path kernel = fs::directory_iterator(v1 / "kernels")->path();
+  std::ofstream(kernel) << "no kernel record";
+  const auto [first, first_log] = compile_again();
+  EXPECT_EQ(first.kernels_compiled, 1);
+  EXPECT_THAT(first_log, HasSubstr(kernel.string()));
+  EXPECT_EQ(cache->counters().corrupt_refused, 1);
+
+  const fs::path artifact = v1 / "objects" / record.objects[0].ToHex();
+  std::ofstream(artifact) << "no artifact";
+  const auto [second, second_log] = compile_again();
+  EXPECT_THAT(second_log, HasSubstr(artifact.string()));
+  EXPECT_EQ(cache->counters().corrupt_refused, 2);
+  EXPECT_TRUE(Compile(Request(), *OpenCache()).ok());
+  EXPECT_THAT(cache->Verify()->problems, ::testing::IsEmpty());
+}
+
 TEST_F(WorkerTest, TheModelsFaultComesBackAsItsOwnError) {
   std::ofstream(root_ / "m.onnx", std::ios::binary) << "no model at all";
   const auto cache = OpenCache();
@@ -128,7 +161,7 @@ TEST_F(WorkerTest, AfterKillTheNextCompileSucceeds) {
                                      .threads = 1,
                                      .cache_directory = cache->directory()},
                                     [pid, moment](const Frame& frame) -> absl::Status {
-                                      const auto line = frame.ProgressLine();
+                                      const auto line = frame.Line();
                                       if (line.ok() && *line == moment) kill(pid, SIGKILL);
                                       return absl::OkStatus();
                                     });
