@@ -113,11 +113,12 @@ void GrpcAcceptor::Run() {
   pollfd polls[2] = {{.fd = stop_event_.get(), .events = POLLIN, .revents = 0},
                      {.fd = listener_.get(), .events = POLLIN, .revents = 0}};
   const int sweep_ms = static_cast<int>(kGrpcSweepNanos / 1'000'000);
+  const int retry_ms = static_cast<int>(kGrpcAcceptRetryNanos / 1'000'000);
   bool out_of_descriptors = false;
   while (true) {
     // Without descriptors the listener stays readable: look again only when the time is up.
     polls[1].events = out_of_descriptors ? 0 : POLLIN;
-    ::poll(polls, 2, sweep_ms);
+    ::poll(polls, 2, out_of_descriptors ? retry_ms : sweep_ms);
     if (polls[0].revents != 0) return;
     out_of_descriptors = !AcceptAll();
     Sweep();
@@ -131,7 +132,7 @@ bool GrpcAcceptor::AcceptAll() {
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return true;
-      RefuseOne();
+      RefuseWaiting();
       return false;
     }
     if (static_cast<int32_t>(connections_.size()) >= options_.connections_max) Sweep();
@@ -148,11 +149,16 @@ bool GrpcAcceptor::AcceptAll() {
   }
 }
 
-void GrpcAcceptor::RefuseOne() {
-  refused_.fetch_add(1, std::memory_order_relaxed);
+void GrpcAcceptor::RefuseWaiting() {
+  // As many as wait, within reason: each hears at once that there is no room.
+  constexpr int kRefusedAtOnce = 256;
   reserve_.Close();
-  // One client hears at once that there is no room instead of waiting in the backlog.
-  FileDescriptor(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  for (int i = 0; i < kRefusedAtOnce; ++i) {
+    const FileDescriptor client(
+        ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!client.valid()) break;
+    refused_.fetch_add(1, std::memory_order_relaxed);
+  }
   reserve_ = OpenReserve();
 }
 

@@ -56,7 +56,7 @@ class GrpcAcceptor {
   void Run();
   // False: no descriptor was free.
   bool AcceptAll();
-  void RefuseOne();
+  void RefuseWaiting();
   void Sweep();
 
   const Options options_;

@@ -15,7 +15,9 @@ inline constexpr size_t kGrpcStreamBytesMax = size_t{1} << 20;
 inline constexpr int kGrpcCallsPerConnectionMax = 1024;
 // All headers of one call.
 inline constexpr int kGrpcMetadataBytesMax = 64 << 10;
-// How often the accept thread looks at connections, readiness and a full descriptor table.
+// How often the accept thread looks at connections and readiness.
 inline constexpr int64_t kGrpcSweepNanos = 200'000'000;
+// And, while no descriptor is free, at who waits to be refused.
+inline constexpr int64_t kGrpcAcceptRetryNanos = 20'000'000;
 
 }  // namespace stampmill
