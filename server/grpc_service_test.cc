@@ -14,10 +14,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/file.h"
 #include "gtest/gtest.h"
 #include "proto/grpc_service.grpc.pb.h"
 #include "proto/health.grpc.pb.h"
 #include "proto/reflection.grpc.pb.h"
+#include "server/grpc_limits.h"
 #include "server/testing/serving_fixture.h"
 
 namespace stampmill {
@@ -57,8 +59,7 @@ class GrpcServiceTest : public testing::Test {
     stub_ = GRPCInferenceService::NewStub(Connect());
   }
   // A connection of its own.
-  std::shared_ptr<grpc::Channel> Connect() {
-    grpc::ChannelArguments arguments;
+  std::shared_ptr<grpc::Channel> Connect(grpc::ChannelArguments arguments = {}) {
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
@@ -180,6 +181,57 @@ TEST_F(GrpcServiceTest, AnswersStreamsInOrder) {
   inference::ModelStreamInferResponse response;
   EXPECT_FALSE(stream->Read(&response));
   writer.join();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(GrpcServiceTest, ReadsNoMoreOfAStreamWhoseAnswersAreNotRead) {
+  // A client that takes 64 KiB of what it does not read, and one answer that is all that a stream
+  // may hold.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+  stub_ = GRPCInferenceService::NewStub(Connect(arguments));
+  constexpr int64_t kRows = int64_t{kGrpcStreamBytesMax} / 16;
+  fixture_.AddModelFile("wide", "1");
+  const std::string config = absl::StrCat("max_batch_size: ", kRows);
+  ASSERT_TRUE(AtomicReplaceFile(absl::StrCat(fixture_.folder, "/wide/config.pbtxt"),
+                                std::as_bytes(std::span(config)))
+                  .ok());
+  grpc::ClientContext load_context;
+  inference::RepositoryModelLoadRequest load;
+  load.set_model_name("wide");
+  inference::RepositoryModelLoadResponse loaded;
+  ASSERT_TRUE(stub_->RepositoryModelLoad(&load_context, load, &loaded).ok());
+  ModelInferRequest large = AddRequest("large", "wide");
+  large.mutable_inputs(0)->set_shape(0, kRows);
+  large.set_raw_input_contents(0, std::string(kGrpcStreamBytesMax, '\0'));
+  const auto answered = [this](const std::string& model) {
+    grpc::ClientContext context;
+    inference::ModelStatisticsRequest request;
+    request.set_name(model);
+    inference::ModelStatisticsResponse response;
+    CHECK(stub_->ModelStatistics(&context, request, &response).ok());
+    return response.model_stats(0).inference_stats().success().count();
+  };
+
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  ASSERT_TRUE(stream->Write(large));
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(stream->Write(AddRequest(absl::StrCat(i))));
+  while (answered("wide") == 0) std::this_thread::yield();
+  // Calls of the same connection: what was written before them has come.
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(answered("add"), 0u);
+  EXPECT_LE(budget_.used_bytes(), kGrpcStreamBytesMax + 1024);
+
+  inference::ModelStreamInferResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  EXPECT_EQ(response.infer_response().id(), "large");
+  EXPECT_EQ(response.infer_response().raw_output_contents(0).size(), kGrpcStreamBytesMax);
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(stream->Read(&response));
+    EXPECT_EQ(response.infer_response().id(), absl::StrCat(i));
+  }
+  stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
 }
 
