@@ -14,6 +14,7 @@ namespace {
 
 constexpr int kWindowBits = 15;
 constexpr size_t kChunk = 64 << 10;
+constexpr std::byte kGzipFirstByte{0x1f};
 
 }  // namespace
 
@@ -42,7 +43,16 @@ absl::StatusOr<std::string> Decompress(std::span<const std::byte> data, uint64_t
       return absl::ResourceExhaustedError(
           absl::StrCat("decompressed body: got more than the limit of ", bytes_max, " bytes"));
     }
-    if (result == Z_STREAM_END) break;
+    if (result == Z_STREAM_END) {
+      const bool all = stream.avail_in == 0 && taken == data.size();
+      if (all) break;
+      // gzip is one member or several, zlib is one stream; nothing else may follow.
+      if (data[0] != kGzipFirstByte || inflateReset2(&stream, kWindowBits + 16) != Z_OK) {
+        return absl::InvalidArgumentError("compressed body: bytes after its end");
+      }
+      result = Z_OK;
+      continue;
+    }
     const bool starved = stream.avail_in == 0 && taken == data.size();
     if (result != Z_OK && !(result == Z_BUF_ERROR && !starved)) {
       return absl::InvalidArgumentError(

@@ -26,6 +26,27 @@ TEST(CompressionTest, GivesBackWhatItTook) {
   }
 }
 
+TEST(CompressionTest, RefusesBytesAfterTheEnd) {
+  const std::string a(1000, 'a'), b(1000, 'b');
+  const std::span<const std::byte> a_piece = Bytes(a), b_piece = Bytes(b);
+  for (const ContentCoding coding : {ContentCoding::kGzip, ContentCoding::kDeflate}) {
+    const std::string compressed = Compress(coding, {&a_piece, 1});
+    for (const std::string& junk : {std::string("x"), std::string("\x1f"), std::string(1, '\0'),
+                                    std::string(100'000, 'j'), compressed.substr(0, 8)}) {
+      EXPECT_TRUE(absl::IsInvalidArgument(Decompress(Bytes(compressed + junk), 2000).status()));
+    }
+    // Only gzip's format has several members; the limit is for all of them together.
+    const std::string two = compressed + Compress(coding, {&b_piece, 1});
+    const absl::StatusOr<std::string> text = Decompress(Bytes(two), 2000);
+    if (coding == ContentCoding::kGzip) {
+      EXPECT_EQ(text.value(), a + b);
+      EXPECT_TRUE(absl::IsResourceExhausted(Decompress(Bytes(two), 1999).status()));
+    } else {
+      EXPECT_TRUE(absl::IsInvalidArgument(text.status()));
+    }
+  }
+}
+
 TEST(CompressionTest, RefusesOtherBytes) {
   EXPECT_TRUE(absl::IsInvalidArgument(Decompress(Bytes("plain text"), 100).status()));
   EXPECT_TRUE(absl::IsInvalidArgument(Decompress({}, 100).status()));

@@ -21,6 +21,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -252,12 +253,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
         continue_sent_ = false;
       }
       error_code error;
+      const bool head_before = parser_->is_header_done();
       const size_t used = parser_->put(buffer_.data(), error);
-      buffer_.consume(used);
       if (error && error != http::error::need_more) {
         RefuseMalformed(error);
         return;
       }
+      // A head is parsed only when all of it is there: it is at the front of the buffer.
+      if (!head_before && parser_->is_header_done() && !CheckHead()) return;
+      buffer_.consume(used);
       if (!ClaimBody()) return;
       if (parser_->is_done()) {
         Dispatch();
@@ -276,6 +280,39 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     static constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
     asio::async_write(socket_, asio::buffer(kContinue, sizeof(kContinue) - 1),
                       [self = shared_from_this()](error_code, size_t) {});
+  }
+
+  // What the parser lets pass and RFC 9112 does not, above all whatever a proxy before us might
+  // understand in another way. False: the client was told.
+  bool CheckHead() {
+    const auto& head = parser_->get();
+    const absl::string_view bytes(static_cast<const char*>(buffer_.data().data()), buffer_.size());
+    const absl::string_view lines = bytes.substr(0, bytes.find("\r\n\r\n"));
+    if (absl::StrContains(lines, "\r\n ") || absl::StrContains(lines, "\r\n\t")) {
+      return RefuseHead(400, "a header field over several lines");
+    }
+    const size_t hosts = head.count(http::field::host);
+    if (hosts > 1 || (hosts == 0 && head.version() >= 11)) {
+      return RefuseHead(400, absl::StrCat("header field Host: got ", hosts, ", limit 1"));
+    }
+    if (head[http::field::host].find_first_of(" \t,/?#@\\") != boost::beast::string_view::npos) {
+      return RefuseHead(400, "header field Host: its value is no host");
+    }
+    const auto coding = head.find(http::field::transfer_encoding);
+    if (coding == head.end()) return true;
+    if (head.count(http::field::content_length) > 0) {
+      return RefuseHead(400, "header fields: got both Content-Length and Transfer-Encoding");
+    }
+    if (!parser_->chunked() || head.version() < 11) {
+      return RefuseHead(400, "header field Transfer-Encoding: where the body ends is not known");
+    }
+    if (boost::beast::iequals(coding->value(), "chunked")) return true;
+    return RefuseHead(501, "header field Transfer-Encoding: limit chunked");
+  }
+
+  bool RefuseHead(int status, absl::string_view message) {
+    Refuse(status, absl::StrCat("malformed HTTP request: ", message));
+    return false;
   }
 
   // False: all bodies together are too many bytes, and the client was told.
@@ -563,7 +600,6 @@ void HttpServer::State::OnAccept(error_code error, tcp::socket socket, HttpWorke
     Accept();
     return;
   }
-  refused.fetch_add(1, std::memory_order_relaxed);
   if (error == asio::error::no_descriptors ||
       error == error_code(ENFILE, boost::system::system_category())) {
     RefuseWaiting();
@@ -574,6 +610,7 @@ void HttpServer::State::OnAccept(error_code error, tcp::socket socket, HttpWorke
     });
     return;
   }
+  refused.fetch_add(1, std::memory_order_relaxed);
   Accept();
 }
 
@@ -586,6 +623,7 @@ void HttpServer::State::RefuseWaiting() {
         ::accept4(acceptor->native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (client < 0) break;
     ::close(client);
+    refused.fetch_add(1, std::memory_order_relaxed);
   }
   reserve_descriptor = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
 }

@@ -66,6 +66,18 @@ class HttpServerTest : public testing::Test {
     mutex_.Await(absl::Condition(&enough));
   }
   uint16_t port() const { return server_->port(); }
+  // The handler never sees it, the client is told, and the connection ends.
+  void ExpectRefused(absl::string_view bytes, int status) {
+    const int handled = handled_.load();
+    HttpClient client(port());
+    ASSERT_TRUE(client.Send(bytes));
+    const auto response = client.Read();
+    ASSERT_TRUE(response.has_value()) << bytes;
+    EXPECT_EQ(response->status, status) << bytes;
+    EXPECT_EQ(response->headers.at("connection"), "close") << bytes;
+    EXPECT_TRUE(client.ReadEnd()) << bytes;
+    EXPECT_EQ(handled_.load(), handled) << bytes;
+  }
 
   void Handle(HttpRequest request, HttpReply reply) {
     handled_.fetch_add(1);
@@ -110,8 +122,8 @@ TEST_F(HttpServerTest, AnswersOnOneConnectionAgainAndAgain) {
 TEST_F(HttpServerTest, AnswersPipelinedRequestsInTheirOrder) {
   Start();
   HttpClient client(port());
-  std::string bytes = "GET /held HTTP/1.1\r\n\r\n";
-  for (int i = 0; i < 40; ++i) absl::StrAppend(&bytes, "GET /", i, " HTTP/1.1\r\n\r\n");
+  std::string bytes = "GET /held HTTP/1.1\r\nHost: t\r\n\r\n";
+  for (int i = 0; i < 40; ++i) absl::StrAppend(&bytes, "GET /", i, " HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_TRUE(client.Send(bytes));
   WaitForHeld(1);
   Release();
@@ -123,9 +135,9 @@ TEST_F(HttpServerTest, TakesChunksWithExtensionsAndTrailers) {
   Start();
   HttpClient client(port());
   ASSERT_TRUE(
-      client.Send("POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+      client.Send("POST /c HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
                   "5;name=value\r\nhello\r\n6;q=\"a b\"\r\n world\r\n0\r\nX-Trailer: 1\r\n\r\n"
-                  "GET /next HTTP/1.1\r\n\r\n"));
+                  "GET /next HTTP/1.1\r\nHost: t\r\n\r\n"));
   EXPECT_EQ(client.Read()->body, "POST /c  hello world");
   EXPECT_EQ(client.Read()->body, "GET /next  ");
 }
@@ -133,7 +145,7 @@ TEST_F(HttpServerTest, TakesChunksWithExtensionsAndTrailers) {
 TEST_F(HttpServerTest, TakesRequestsByteByByte) {
   Start();
   HttpClient client(port());
-  for (const char c : std::string("POST /s HTTP/1.1\r\nContent-Length: 2\r\n\r\nok")) {
+  for (const char c : std::string("POST /s HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\nok")) {
     ASSERT_TRUE(client.Send(absl::string_view(&c, 1)));
   }
   EXPECT_EQ(client.Read()->body, "POST /s  ok");
@@ -142,7 +154,8 @@ TEST_F(HttpServerTest, TakesRequestsByteByByte) {
 TEST_F(HttpServerTest, SendsContinueWhenAsked) {
   Start();
   HttpClient client(port());
-  ASSERT_TRUE(client.Send("POST /e HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"));
+  ASSERT_TRUE(client.Send(
+      "POST /e HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n"));
   EXPECT_EQ(client.Read()->status, 100);
   ASSERT_TRUE(client.Send("ok"));
   EXPECT_EQ(client.Read()->body, "POST /e  ok");
@@ -151,7 +164,7 @@ TEST_F(HttpServerTest, SendsContinueWhenAsked) {
 TEST_F(HttpServerTest, AnswersHeadWithoutABody) {
   Start();
   HttpClient client(port());
-  ASSERT_TRUE(client.Send("HEAD /h HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(client.Send("HEAD /h HTTP/1.1\r\nHost: t\r\n\r\n"));
   const auto response = client.Read(/*no_body=*/true);
   EXPECT_EQ(response->headers.at("content-length"), "9");
   EXPECT_EQ(client.Get("/n")->body, "GET /n  ");
@@ -170,18 +183,35 @@ TEST_F(HttpServerTest, ClosesWhenTheClientAsks) {
 
 TEST_F(HttpServerTest, RefusesWhatIsNotHttp) {
   Start();
-  for (const char* bytes : {"\r\n\r\n\r\n\x16\x03\x01", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
-                            "POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
-                            "POST / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-                            "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
-    HttpClient client(port());
-    ASSERT_TRUE(client.Send(bytes));
-    const auto response = client.Read();
-    ASSERT_TRUE(response.has_value()) << bytes;
-    EXPECT_EQ(response->status, 400) << bytes;
-    client.ReadEnd();
+  for (const char* bytes :
+       {"\r\n\r\n\r\n\x16\x03\x01", "GET\r\n\r\n", "GET / HTTP/9.9\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: -1\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: t\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"}) {
+    ExpectRefused(bytes, 400);
   }
-  EXPECT_EQ(handled_.load(), 0);
+}
+
+TEST_F(HttpServerTest, RefusesHeadsThatAProxyMightUnderstandInAnotherWay) {
+  Start();
+  for (const char* fields :
+       {"", "Host: a\r\nHost: a\r\n", "Host: a b\r\n", "Host: u@a\r\n", "Host: a\r\nX: 1\r\n 2\r\n",
+        "Host: a\r\nX:\r\n\t2\r\n",
+        "Host: a\r\nTransfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+        "Host: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+        "Host: a\r\nTransfer-Encoding: gzip\r\nContent-Length: 5\r\n",
+        "Host: a\r\nTransfer-Encoding: gzip\r\n", "Host: a\r\nTransfer-Encoding: chunked, gzip\r\n",
+        "Host: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n"}) {
+    ExpectRefused(absl::StrCat("POST / HTTP/1.1\r\n", fields, "\r\n0\r\n\r\n"), 400);
+  }
+  ExpectRefused("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+                501);
+  ExpectRefused("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400);
+  HttpClient client(port());
+  ASSERT_TRUE(
+      client.Send("POST /a HTTP/1.1\r\nhOST: [::1]:80\r\nTransfer-Encoding: Chunked\r\n"
+                  "\r\n1\r\nx\r\n0\r\n\r\n"));
+  EXPECT_EQ(client.Read()->body, "POST /a  x");
 }
 
 TEST_F(HttpServerTest, RefusesWhatIsTooLarge) {
@@ -191,7 +221,8 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLarge) {
   HttpClient fits(port());
   EXPECT_EQ(fits.Post("/", std::string(1000, 'x'))->status, 200);
   HttpClient head(port());
-  ASSERT_TRUE(head.Send(absl::StrCat("GET / HTTP/1.1\r\nX: ", std::string(70 << 10, 'x'))));
+  ASSERT_TRUE(
+      head.Send(absl::StrCat("GET / HTTP/1.1\r\nHost: t\r\nX: ", std::string(70 << 10, 'x'))));
   EXPECT_EQ(head.Read()->status, 431);
 }
 
@@ -199,14 +230,14 @@ TEST_F(HttpServerTest, BoundsTheBytesOfAllBodiesTogether) {
   ByteBudget budget(10'000);
   Start({.budget = &budget});
   HttpClient first(port());
-  ASSERT_TRUE(first.Send(
-      absl::StrCat("POST /held HTTP/1.1\r\nContent-Length: 8000\r\n\r\n", std::string(8000, 'x'))));
+  ASSERT_TRUE(first.Send(absl::StrCat(
+      "POST /held HTTP/1.1\r\nHost: t\r\nContent-Length: 8000\r\n\r\n", std::string(8000, 'x'))));
   WaitForHeld(1);
   // The handler drops the request, and so its claim.
   while (budget.used_bytes() > 0) std::this_thread::yield();
   HttpClient half(port());
-  ASSERT_TRUE(half.Send(
-      absl::StrCat("POST /x HTTP/1.1\r\nContent-Length: 9001\r\n\r\n", std::string(9000, 'x'))));
+  ASSERT_TRUE(half.Send(absl::StrCat("POST /x HTTP/1.1\r\nHost: t\r\nContent-Length: 9001\r\n\r\n",
+                                     std::string(9000, 'x'))));
   HttpClient second(port());
   std::optional<HttpResponse> response;
   // The first bytes may not be read yet.
@@ -244,6 +275,13 @@ TEST_F(HttpServerTest, RefusesBadEncodings) {
   HttpClient client(port());
   EXPECT_EQ(client.Post("/", "x", "Content-Encoding: br\r\n")->status, 501);
   EXPECT_EQ(client.Post("/", "plain", "Content-Encoding: gzip\r\n")->status, 400);
+  const std::string text = "text";
+  const std::span<const std::byte> text_piece = std::as_bytes(std::span(text));
+  EXPECT_EQ(client
+                .Post("/", Compress(ContentCoding::kGzip, {&text_piece, 1}) + "junk",
+                      "Content-Encoding: gzip\r\n")
+                ->status,
+            400);
   const std::string bomb(1 << 20, '\0');
   const std::span<const std::byte> piece = std::as_bytes(std::span(bomb));
   EXPECT_EQ(
@@ -257,7 +295,8 @@ TEST_F(HttpServerTest, RefusesBadEncodings) {
 TEST_F(HttpServerTest, TellsTheHandlerThatTheClientLeft) {
   Start();
   HttpClient client(port());
-  ASSERT_TRUE(client.Send("GET /held HTTP/1.1\r\n\r\nGET /held HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(
+      client.Send("GET /held HTTP/1.1\r\nHost: t\r\n\r\nGET /held HTTP/1.1\r\nHost: t\r\n\r\n"));
   WaitForHeld(2);
   client.Close();
   WaitForAbandoned(2);
@@ -278,7 +317,7 @@ TEST_F(HttpServerTest, StopsTakingRequestsOfAClientThatDoesNotRead) {
   HttpClient greedy(port(), /*receive_buffer_bytes=*/4096);
   // Far more answers than sockets hold: the rest of the requests waits.
   std::string bytes;
-  for (int i = 0; i < 12; ++i) absl::StrAppend(&bytes, "GET /large HTTP/1.1\r\n\r\n");
+  for (int i = 0; i < 12; ++i) absl::StrAppend(&bytes, "GET /large HTTP/1.1\r\nHost: t\r\n\r\n");
   ASSERT_TRUE(greedy.Send(bytes));
   HttpClient other(port());
   EXPECT_EQ(other.Get("/")->status, 200);
@@ -289,7 +328,7 @@ TEST_F(HttpServerTest, StopsTakingRequestsOfAClientThatDoesNotRead) {
 TEST_F(HttpServerTest, ForgetsAClientThatLeavesInTheMiddleOfAnAnswer) {
   Start({.threads = 1});
   HttpClient greedy(port(), /*receive_buffer_bytes=*/4096);
-  ASSERT_TRUE(greedy.Send("GET /large HTTP/1.1\r\n\r\n"));
+  ASSERT_TRUE(greedy.Send("GET /large HTTP/1.1\r\nHost: t\r\n\r\n"));
   while (handled_.load() < 1) std::this_thread::yield();
   greedy.Close();
   while (server_->counters().connections > 0) std::this_thread::yield();
@@ -350,13 +389,21 @@ TEST_F(HttpServerTest, RecoversFromHavingNoDescriptors) {
 TEST_F(HttpServerTest, DrainsWhatIsInFlight) {
   Start();
   HttpClient busy(port()), idle(port());
-  ASSERT_TRUE(busy.Send("GET /held HTTP/1.1\r\n\r\n"));
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(busy.Send("GET /held HTTP/1.1\r\nHost: t\r\n\r\n"));
+  }
   EXPECT_EQ(idle.Get("/")->status, 200);
-  WaitForHeld(1);
+  WaitForHeld(2);
   server_->BeginDrain();
   EXPECT_TRUE(idle.ReadEnd());
   Release();
-  EXPECT_EQ(busy.Read()->body, "released");
+  // Only the last answer of the connection says that it is the last.
+  std::optional<HttpResponse> answer = busy.Read();
+  EXPECT_EQ(answer->body, "released");
+  EXPECT_EQ(answer->headers.count("connection"), 0u);
+  answer = busy.Read();
+  EXPECT_EQ(answer->body, "released");
+  EXPECT_EQ(answer->headers["connection"], "close");
   EXPECT_TRUE(busy.ReadEnd());
   while (server_->counters().connections > 0) std::this_thread::yield();
 }

@@ -140,7 +140,10 @@ class Hostile(unittest.TestCase):
                 ]
             }
         ).encode()
-        request = b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (INFER.encode(), len(body))
+        request = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (
+            INFER.encode(),
+            len(body),
+        )
         sockets = []
         before = SERVER.resident_bytes()
         for _ in range(20):
@@ -186,7 +189,10 @@ class Hostile(unittest.TestCase):
     def test_connections_that_are_reset(self):
         linger = struct.pack("ii", 1, 0)
         body = b'{"inputs":[{"name":"IN","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
-        request = b"POST %s HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (INFER.encode(), len(body))
+        request = b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (
+            INFER.encode(),
+            len(body),
+        )
         for length in (10, len(request), len(request) + 5, len(request) + len(body)):
             for _ in range(20):
                 connection = socket.create_connection(("127.0.0.1", SERVER.http_port))
