@@ -19,20 +19,34 @@ def model(name):
 
 
 class Daemon:
-    """One `stampmill serve`; a context manager. `output` is its log once it has stopped."""
+    """One `stampmill serve`; a context manager. `output` is its log once it has stopped.
 
-    def __init__(self, arguments, environment=None, wait_ready=True):
-        self.folder = tempfile.mkdtemp(prefix="daemon_", dir=os.environ.get("TEST_TMPDIR"))
+    `program` and `folder` (for its files) may lie elsewhere, and `process` takes what Popen does.
+    """
+
+    def __init__(
+        self,
+        arguments,
+        environment=None,
+        wait_ready=True,
+        program=STAMPMILL,
+        folder=os.environ.get("TEST_TMPDIR"),
+        **process,
+    ):
+        self.folder = tempfile.mkdtemp(prefix="daemon_", dir=folder)
+        if "user" in process:
+            shutil.chown(self.folder, process["user"], process["group"])
         port_file = os.path.join(self.folder, "ports")
         self._log = open(os.path.join(self.folder, "log"), "w+", encoding="utf-8")
         cache = os.path.join(os.environ.get("TEST_TMPDIR", self.folder), "cache")
-        command = [STAMPMILL, "serve", "--http-port=0", "--grpc-port=0", "--metrics-port=0"]
+        command = [program, "serve", "--http-port=0", "--grpc-port=0", "--metrics-port=0"]
         command += ["--port-file=" + port_file, "--cache-dir=" + cache]
         self.process = subprocess.Popen(
             command + list(arguments),
             stderr=self._log,
             stdin=subprocess.DEVNULL,
             env=dict(os.environ, **(environment or {})),
+            **process,
         )
         self.output = ""
         try:
