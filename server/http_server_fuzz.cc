@@ -1,31 +1,36 @@
-// Bytes of a client through a real connection: whatever comes, the server closes it in the end and
-// answers the next client.
+// Bytes of a client through a real connection: whatever comes, the server closes it in the end,
+// answers the next client and stops.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "server/byte_budget.h"
 #include "server/http_server.h"
 #include "server/testing/http_client.h"
 
 namespace stampmill {
 namespace {
 
-HttpServer& Server() {
-  static HttpServer* const server = [] {
-    auto made = HttpServer::Start({.threads = 1, .body_bytes_max = 1 << 16},
-                                  [](HttpRequest request, HttpReply reply) {
-                                    HttpAnswer answer;
-                                    answer.body = request.path + request.query + request.body;
-                                    answer.compressible = true;
-                                    reply.Send(std::move(answer));
-                                  });
-    CHECK_OK(made);
-    return made->release();
-  }();
-  return *server;
+// Answers with what it got; /slice from memory of its own, /dropped not at all.
+void Handle(HttpRequest request, HttpReply reply) {
+  reply.OnAbandon([] {});
+  if (request.path == "/dropped") return;
+  HttpAnswer answer;
+  answer.compressible = true;
+  answer.body = absl::StrCat(request.path, request.query);
+  if (request.path == "/slice") {
+    const auto owner = std::make_shared<std::string>(std::move(request.body));
+    answer.slices.push_back({.bytes = std::as_bytes(std::span(*owner)), .owner = owner});
+  } else {
+    answer.body += request.body;
+  }
+  reply.Send(std::move(answer));
 }
 
 }  // namespace
@@ -33,11 +38,17 @@ HttpServer& Server() {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace stampmill;  // NOLINT
-  HttpClient client(Server().port());
+  ByteBudget budget(32 << 10);
+  auto server =
+      HttpServer::Start({.threads = 1, .body_bytes_max = 64 << 10, .budget = &budget}, Handle);
+  CHECK_OK(server);
+  HttpClient client((*server)->port());
   client.Send(absl::string_view(reinterpret_cast<const char*>(data), size));
   client.EndOfStream();
   client.ReadEnd();
-  HttpClient next(Server().port());
+  HttpClient next((*server)->port());
   CHECK(next.Get("/")->status == 200);
+  server->reset();
+  CHECK_EQ(budget.used_bytes(), 0u);
   return 0;
 }
