@@ -335,6 +335,26 @@ def check_documents(sources):
     return problems
 
 
+def check_labels(sources):
+    """Targets that documents name are in BUILD files."""
+    builds = {
+        os.path.dirname(source.path): source.text for source in sources if source.name == "BUILD"
+    }
+    problems = []
+    for source in sources:
+        if not source.path.endswith(".md"):
+            continue
+        for number, line in enumerate(source.lines, 1):
+            for package, name in re.findall(r"(?<![\w:/.])//([\w/]*):([\w*]+)", line):
+                # Those of sanitized_twins and fuzz_test have the name of what they are made from.
+                stem = re.sub(r"_(asan|tsan|libfuzzer)$", "", name).replace("*", r"[\w%]+")
+                if not re.search('"%s"' % stem, builds.get(package, "")):
+                    problems.append(
+                        "%s:%d: there is no //%s:%s" % (source.path, number, package, name)
+                    )
+    return problems
+
+
 def check_sanitized_suite(sources):
     """Every package with sanitized twins is in //tests:sanitized."""
     suite = next((source.text for source in sources if source.path == "tests/BUILD"), "")

@@ -59,6 +59,9 @@ class Tree(unittest.TestCase):
     def test_documents(self):
         self.expect_none(tidy.check_documents(self.sources))
 
+    def test_labels(self):
+        self.expect_none(tidy.check_labels(self.sources))
+
     def test_sanitized_suite(self):
         self.expect_none(tidy.check_sanitized_suite(self.sources))
 
@@ -202,6 +205,13 @@ class Rules(unittest.TestCase):
         self.assertEqual(1, len(tidy.check_documents(sources[:1])))
         long_readme = sources[:1] + [tidy.Source("README.md", "x\n" * 121)]
         self.assertEqual(1, len(tidy.check_documents(long_readme)))
+
+    def test_labels_name_targets_that_there_are(self):
+        build = tidy.Source("a/b/BUILD", 'name = "c_test",\nname = "d_v3_test"\n')
+        good = "//a/b:c_test `//a/b:c_test_tsan` //a/b:d_*_test //a/... http://a/b:1"
+        self.assertEqual([], tidy.check_labels([build, tidy.Source("x.md", good)]))
+        for bad in ("//a/b:c_tes", "//a:c_test", "//a/b:x_*_test"):
+            self.assertEqual(1, len(tidy.check_labels([build, tidy.Source("x.md", bad)])), bad)
 
     def test_sanitized_suite_is_complete(self):
         twins = tidy.Source("graph/BUILD", "\nsanitized_twins(tsan = [])\n")
