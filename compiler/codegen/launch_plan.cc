@@ -219,7 +219,7 @@ std::optional<int64_t> DirectRowDistance(const Contraction& contraction, int64_t
   }
   constexpr int64_t kLineBytes = 64;
   constexpr int64_t kSets = 64;
-  constexpr int64_t kWaysForRows = 3;
+  constexpr int64_t kWaysForRows = 6;  // of 8 at least; columns pass through the others
   std::vector<int64_t> used(kSets, 0);
   int64_t row_bytes = distance * static_cast<int64_t>(SizeBytes(contraction.accumulator));
   for (int64_t row = 0; row < tile_rows; ++row) {

@@ -109,6 +109,32 @@ TEST(LaunchPlanTest, CutsLargeMapsIntoManyTasksAndSmallOnesNot) {
   EXPECT_EQ(Value(plan.bytes, {{"N", 4}, {"M", 16}}), 4 * 16 * 4 * 2);
 }
 
+// The first-level cache has 64 sets of lines, of 8 ways at least.
+TEST(LaunchPlanTest, RowsAreReadInPlaceUnlessATileFillsASetOfTheCache) {
+  auto reads_in_place = [](int64_t row_elements, const char* target_text) {
+    Target target = *Target::Parse(target_text);
+    Contraction c;
+    c.m = {S("M")};
+    c.n = 64;
+    c.k = {48};
+    c.panel = PanelWidth(c.n, DType::kF32, target);
+    c.operands = {{DType::kF32, {S("M"), row_elements}}, {DType::kF32, {4, 48, c.panel}}};
+    c.a = Expr::Load(DType::kF32, 0, {C(0), C(1)});
+    c.b = 1;
+    c.result = Expr::Accumulator(DType::kF32, 0);
+    c.output = {DType::kF32, {S("M"), 64}};
+    return ScheduleContraction(c, target).direct_a;
+  };
+  for (int64_t row_elements : {48, 512, 768, 1040, 1536}) {
+    EXPECT_TRUE(reads_in_place(row_elements, "cpu:x86-64-v4")) << row_elements;
+  }
+  for (int64_t row_elements : {1024, 2048, 3072}) {
+    EXPECT_FALSE(reads_in_place(row_elements, "cpu:x86-64-v4")) << row_elements;
+    // Its tiles have half as many rows.
+    EXPECT_TRUE(reads_in_place(row_elements, "cpu:x86-64-v3")) << row_elements;
+  }
+}
+
 TEST(LaunchPlanTest, PanelsAreWholeVectors) {
   Target widest = *Target::Parse("cpu:x86-64-v4");
   EXPECT_EQ(PanelWidth(384, DType::kF32, widest), 32);

@@ -5,6 +5,10 @@
 // Register tiles are functions of their own, one for each height. Full tiles find their rows at a
 // constant distance; the small one takes four addresses, of which those past the last row repeat
 // it, so that nothing outside `a` is read.
+//
+// What comes next is fetched while tiles compute, a line or two for each turn of their loops: the
+// next panel, and the rows that will be packed next, of which nothing else hides the way from
+// memory.
 #include "compiler/llvm/contraction_emitter.h"
 
 #include <algorithm>
@@ -40,6 +44,20 @@ bool IsUsedOutsideLoads(const Expr& e, int32_t axis) {
                      [axis](const Expr& operand) { return IsUsedOutsideLoads(operand, axis); });
 }
 
+// Whether `a` is rows of neighbours in memory, whose places follow from their numbers alone.
+bool HasRowsInMemory(const Contraction& contraction) {
+  const Expr& a = contraction.a;
+  if (a.op() != ExprOp::kLoad || contraction.m.size() != 1 || contraction.k.size() != 1) {
+    return false;
+  }
+  bool places_are_loaded = false;
+  a.Visit([&](const Expr& node) {
+    places_are_loaded = places_are_loaded || (IsLoad(node) && node.id() != a.id());
+  });
+  int32_t k_axis = static_cast<int32_t>(contraction.batch.size()) + 1;
+  return !places_are_loaded && WalkOf(a.operands(), k_axis) == AxisWalk::kUnit;
+}
+
 class ContractionEmitter {
  public:
   ContractionEmitter(KernelFunction& kernel, const Contraction& contraction, const Target& target);
@@ -55,19 +73,32 @@ class ContractionEmitter {
   };
   Tile MakeTile(int64_t rows, int64_t addresses);
   void EmitTileBody(Ir& ir, const Tile& tile);
-  void EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, llvm::Value* panel,
-                    llvm::Value* ahead);
+  // The arguments of a tile after the addresses of its rows.
+  struct TileArguments {
+    llvm::Value* panel = nullptr;
+    llvm::Value* count = nullptr;       // steps of k
+    llvm::Value* c = nullptr;           // accumulators
+    llvm::Value* accumulate = nullptr;  // i1: they are loaded first
+    llvm::Value* next_panel = nullptr;  // from where to fetch of the next panel
+    llvm::Value* next_rows = nullptr;   // fetches_rows_: the first of RowsFetched() rows to fetch
+    llvm::Value* row_bytes = nullptr;   // fetches_rows_: from one of them to the next
+  };
+  void EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, const TileArguments& arguments);
   // Bytes of the next panel that one tile fetches for each of its steps of k: all tiles of a block
   // of rows fetch it once between them.
   int64_t AheadBytes() const {
     return contraction_.panel * element_bytes_ * schedule_.tile_rows / schedule_.block_rows;
   }
+  // Rows of which one tile fetches a block of k: one line for each turn of its loop.
+  int64_t RowsFetched() const { return kLineBytes / element_bytes_ / kUnrolledSteps; }
 
   void EmitTask(llvm::Value* task);
   void EmitBlockOfK(llvm::Value* begin);
   void EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count, bool is_only_k);
-  void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* b,
-                llvm::Value* k_begin, llvm::Value* k_count, llvm::Value* c, llvm::Value* ahead);
+  void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* k_begin,
+                const TileArguments& arguments);
+  void FindNextRows(llvm::Value* k_begin, llvm::Value* k_count);
+  llvm::Value* NextRows(llvm::Value* panel, llvm::Value* row);
   llvm::Value* RowAddress(llvm::Value* row, llvm::Value* k_begin);
   llvm::Value* AccumulatorAddress(llvm::Value* panel, llvm::Value* row);
 
@@ -99,6 +130,7 @@ class ContractionEmitter {
   int64_t element_bytes_;
   int64_t row_distance_;  // elements between rows of a, packed or in place
   bool keeps_accumulators_;
+  bool fetches_rows_;
   llvm::Type* element_;
   std::vector<BufferView> operands_;
   BufferView output_;
@@ -120,6 +152,9 @@ class ContractionEmitter {
   llvm::Value* rows_ = nullptr;
   llvm::Value* first_panel_ = nullptr;
   llvm::Value* task_panels_ = nullptr;
+  // Of the rows that are packed after the current block of k.
+  llvm::Value* next_rows_ = nullptr;
+  llvm::Value* next_row_bytes_ = nullptr;
 };
 
 ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction& contraction,
@@ -133,6 +168,7 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
       element_(kernel.ir().ValueType(contraction.accumulator)) {
   std::optional<int64_t> k = schedule_.k.constant();
   keeps_accumulators_ = !k.has_value() || *k > schedule_.block_k;
+  fetches_rows_ = !schedule_.direct_a && HasRowsInMemory(contraction);
   for (size_t n = 0; n < contraction.operands.size(); ++n) {
     operands_.push_back(kernel.Buffer(static_cast<int64_t>(n), contraction.operands[n]));
   }
@@ -168,13 +204,13 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
   tiles_.push_back(MakeTile(1, 1));
 }
 
-// void tile(a..., b, k_count, c, accumulate, ahead): c[row][panel] (+)= a[row][k] * b[k][panel].
-// One cache line from `ahead` on is fetched for each turn of the loop.
+// void tile(a..., TileArguments): c[row][panel] (+)= a[row][k] * b[k][panel].
 ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addresses) {
   llvm::Type* pointer = ir_.b().getPtrTy();
   std::vector<llvm::Type*> parameters(static_cast<size_t>(addresses), pointer);
   parameters.insert(parameters.end(),
                     {pointer, ir_.b().getInt64Ty(), pointer, ir_.b().getInt1Ty(), pointer});
+  if (fetches_rows_) parameters.insert(parameters.end(), {pointer, ir_.b().getInt64Ty()});
   auto* type = llvm::FunctionType::get(ir_.b().getVoidTy(), parameters, false);
   auto* function = llvm::Function::Create(
       type, llvm::GlobalValue::InternalLinkage,
@@ -193,12 +229,15 @@ ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addr
 
 void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
   llvm::IRBuilder<>& b = ir.b();
-  unsigned next = static_cast<unsigned>(tile.addresses);
-  llvm::Value* panel = tile.function->getArg(next);
-  llvm::Value* count = tile.function->getArg(next + 1);
-  llvm::Value* c = tile.function->getArg(next + 2);
-  llvm::Value* accumulate = tile.function->getArg(next + 3);
-  llvm::Value* ahead = tile.function->getArg(next + 4);
+  unsigned first = static_cast<unsigned>(tile.addresses);
+  auto argument = [&](unsigned n) { return tile.function->getArg(first + n); };
+  const TileArguments arguments = {argument(0),
+                                   argument(1),
+                                   argument(2),
+                                   argument(3),
+                                   argument(4),
+                                   fetches_rows_ ? argument(5) : nullptr,
+                                   fetches_rows_ ? argument(6) : nullptr};
   int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
   int64_t vectors = contraction_.panel / lanes;
   llvm::Type* vector = Ir::Vector(element_, lanes);
@@ -207,13 +246,13 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
     return b.CreateGEP(element_, base, index);
   };
   auto place = [&](int64_t row, int64_t part) {
-    return at(c, ir.Int(row * contraction_.panel + part * lanes));
+    return at(arguments.c, ir.Int(row * contraction_.panel + part * lanes));
   };
   int64_t total = tile.rows * vectors;
   Values zeros(static_cast<size_t>(total), llvm::Constant::getNullValue(vector));
   // Loads the accumulators, or not: a loop of at most one turn.
   Values start = ir.For(
-      ir.Int(0), b.CreateZExt(accumulate, b.getInt64Ty()), 1, zeros,
+      ir.Int(0), b.CreateZExt(arguments.accumulate, b.getInt64Ty()), 1, zeros,
       [&](llvm::Value*, const Values&) {
         Values loaded;
         for (int64_t n = 0; n < total; ++n) {
@@ -225,7 +264,7 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
     Values columns;
     for (int64_t part = 0; part < vectors; ++part) {
       llvm::Value* index = ir.Add(ir.Mul(k, ir.Int(contraction_.panel)), ir.Int(part * lanes));
-      columns.push_back(b.CreateAlignedLoad(vector, at(panel, index), alignment));
+      columns.push_back(b.CreateAlignedLoad(vector, at(arguments.panel, index), alignment));
     }
     Values result;
     for (int64_t row = 0; row < tile.rows; ++row) {
@@ -241,18 +280,18 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
     }
     return result;
   };
-  llvm::Value* rest = b.CreateAnd(count, ir.Int(kUnrolledSteps - 1));
-  llvm::Value* whole = ir.Sub(count, rest);
+  llvm::Value* rest = b.CreateAnd(arguments.count, ir.Int(kUnrolledSteps - 1));
+  llvm::Value* whole = ir.Sub(arguments.count, rest);
   Values sums =
       ir.For(ir.Int(0), whole, kUnrolledSteps, start, [&](llvm::Value* k, const Values& now) {
         Values result = now;
-        EmitPrefetch(ir, tile, k, panel, ahead);
+        EmitPrefetch(ir, tile, k, arguments);
         for (int64_t n = 0; n < kUnrolledSteps; ++n) {
           result = step(ir.Add(k, ir.Int(n)), result);
         }
         return result;
       });
-  sums = ir.For(whole, count, 1, sums, step);
+  sums = ir.For(whole, arguments.count, 1, sums, step);
   for (int64_t n = 0; n < total; ++n) {
     b.CreateAlignedStore(sums[static_cast<size_t>(n)], place(n / vectors, n % vectors), alignment);
   }
@@ -261,8 +300,8 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
 
 // High tiles fetch the next panel, which their successors need, slowly; low ones wait for memory
 // themselves and fetch what they read a page later.
-void ContractionEmitter::EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, llvm::Value* panel,
-                                      llvm::Value* ahead) {
+void ContractionEmitter::EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k,
+                                      const TileArguments& arguments) {
   llvm::IRBuilder<>& b = ir.b();
   auto fetch = [&](llvm::Value* base, llvm::Value* offset, int locality) {
     llvm::Value* address = b.CreateGEP(b.getInt8Ty(), base, offset);
@@ -271,12 +310,19 @@ void ContractionEmitter::EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, 
         {address, b.getInt32(0), b.getInt32(static_cast<uint32_t>(locality)), b.getInt32(1)});
   };
   if (tile.rows > kSmallTileRows) {
-    fetch(ahead, ir.Mul(k, ir.Int(AheadBytes())), 2);
+    fetch(arguments.next_panel, ir.Mul(k, ir.Int(AheadBytes())), 2);
+    if (!fetches_rows_) return;
+    // Turns take the rows one after the other, each the same line of all of them.
+    int64_t line = kLineBytes / element_bytes_;
+    llvm::Value* turn = b.CreateAnd(k, ir.Int(line - 1));
+    llvm::Value* row = b.CreateUDiv(turn, ir.Int(kUnrolledSteps));
+    llvm::Value* column = ir.Mul(ir.Sub(k, turn), ir.Int(element_bytes_));
+    fetch(arguments.next_rows, ir.Add(ir.Mul(row, arguments.row_bytes), column), 2);
     return;
   }
   int64_t step_bytes = contraction_.panel * element_bytes_;
   for (int64_t at = 0; at < step_bytes * kUnrolledSteps; at += kLineBytes) {
-    fetch(panel, ir.Add(ir.Mul(k, ir.Int(step_bytes)), ir.Int(at + kPageBytes)), 3);
+    fetch(arguments.panel, ir.Add(ir.Mul(k, ir.Int(step_bytes)), ir.Int(at + kPageBytes)), 3);
   }
 }
 
@@ -305,6 +351,7 @@ void ContractionEmitter::EmitTask(llvm::Value* task) {
 void ContractionEmitter::EmitBlockOfK(llvm::Value* begin) {
   llvm::Value* count = ir_.Min(ir_.Int(schedule_.block_k), ir_.Sub(k_, begin));
   if (!schedule_.direct_a && !schedule_.pack_whole_k) EmitPack(begin, count);
+  if (fetches_rows_) FindNextRows(begin, count);
   ir_.For(ir_.Int(0), task_panels_, 1,
           [&](llvm::Value* panel) { EmitTiles(panel, begin, count, !keeps_accumulators_); });
 }
@@ -324,11 +371,14 @@ void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llv
     // The tiles of a panel fetch the next panel between them, a piece each.
     llvm::Value* piece = ir_.Mul(ir_.b().CreateUDiv(row, ir_.Int(schedule_.tile_rows)),
                                  ir_.Mul(k_count, ir_.Int(AheadBytes())));
-    llvm::Value* ahead = b.CreateGEP(b.getInt8Ty(), next_panel, piece);
+    TileArguments arguments = {columns, k_count, c, b.CreateICmpSGT(k_begin, ir_.Int(0)),
+                               b.CreateGEP(b.getInt8Ty(), next_panel, piece)};
+    if (fetches_rows_) arguments.next_rows = NextRows(panel, row);
+    arguments.row_bytes = next_row_bytes_;
     llvm::Value* valid = ir_.Min(left, ir_.Int(kSmallTileRows));
     std::function<void(size_t)> choose = [&](size_t n) {
       const Tile& tile = tiles_[n];
-      auto call = [&] { CallTile(tile, row, valid, columns, k_begin, k_count, c, ahead); };
+      auto call = [&] { CallTile(tile, row, valid, k_begin, arguments); };
       if (n + 1 == tiles_.size()) {
         call();
         return;
@@ -352,16 +402,53 @@ void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llv
 }
 
 void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid,
-                                  llvm::Value* b, llvm::Value* k_begin, llvm::Value* k_count,
-                                  llvm::Value* c, llvm::Value* ahead) {
-  Values arguments = {RowAddress(row, k_begin)};
+                                  llvm::Value* k_begin, const TileArguments& arguments) {
+  Values values = {RowAddress(row, k_begin)};
   for (int64_t n = 1; n < tile.addresses; ++n) {
     llvm::Value* number = ir_.Min(ir_.Int(n), ir_.Sub(valid, ir_.Int(1)));
-    arguments.push_back(ElementAt(arguments[0], ir_.Mul(number, ir_.Int(row_distance_))));
+    values.push_back(ElementAt(values[0], ir_.Mul(number, ir_.Int(row_distance_))));
   }
-  llvm::Value* accumulate = ir_.b().CreateICmpSGT(k_begin, ir_.Int(0));
-  arguments.insert(arguments.end(), {b, k_count, c, accumulate, ahead});
-  ir_.b().CreateCall(tile.function, arguments);
+  values.insert(values.end(), {arguments.panel, arguments.count, arguments.c, arguments.accumulate,
+                               arguments.next_panel});
+  if (fetches_rows_) {
+    values.insert(values.end(), {arguments.next_rows, arguments.row_bytes});
+  }
+  ir_.b().CreateCall(tile.function, values);
+}
+
+// The same rows' next block of k; after the last one the first of the next task's rows.
+void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count) {
+  llvm::IRBuilder<>& b = ir_.b();
+  llvm::Value* end = ir_.Add(k_begin, k_count);
+  llvm::Value* is_last = b.CreateICmpSGE(end, k_);
+  llvm::Value* following = ir_.Add(first_row_, ir_.Int(schedule_.block_rows));
+  llvm::Value* is_past = b.CreateICmpSGE(following, kernel_.Dim(schedule_.m));
+  following = b.CreateSelect(is_past, ir_.Int(0), following);
+  llvm::Value* row = b.CreateSelect(is_last, following, first_row_);
+  llvm::Value* k = b.CreateSelect(is_last, ir_.Int(0), end);
+  auto address = [&](llvm::Value* at) {
+    Scope scope = ScopeAt({at}, batch_extents_.size() + 2);
+    scope.coordinates.back() = {k};
+    return ExprEmitter(scope).AddressOf(contraction_.a);
+  };
+  next_rows_ = address(row);
+  llvm::Value* second = address(ir_.Add(row, ir_.Int(1)));
+  next_row_bytes_ = ir_.Sub(b.CreatePtrToInt(second, b.getInt64Ty()),
+                            b.CreatePtrToInt(next_rows_, b.getInt64Ty()));
+}
+
+// Of the next rows, those that a tile fetches. The last panels' tiles do it, so that they are not
+// gone again when they are wanted.
+llvm::Value* ContractionEmitter::NextRows(llvm::Value* panel, llvm::Value* row) {
+  llvm::IRBuilder<>& b = ir_.b();
+  int64_t for_panel = schedule_.block_rows / schedule_.tile_rows * RowsFetched();
+  int64_t panels = (schedule_.block_rows + for_panel - 1) / for_panel;
+  llvm::Value* first = ir_.Max(ir_.Sub(task_panels_, ir_.Int(panels)), ir_.Int(0));
+  llvm::Value* tile = b.CreateUDiv(row, ir_.Int(schedule_.tile_rows));
+  llvm::Value* number = ir_.Add(ir_.Mul(ir_.Sub(panel, first), ir_.Int(for_panel)),
+                                ir_.Mul(tile, ir_.Int(RowsFetched())));
+  number = ir_.Max(ir_.Min(number, ir_.Int(schedule_.block_rows - RowsFetched())), ir_.Int(0));
+  return b.CreateGEP(b.getInt8Ty(), next_rows_, ir_.Mul(number, next_row_bytes_));
 }
 
 // Of a row of the task, at the beginning of a block of k.

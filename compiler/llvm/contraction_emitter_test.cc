@@ -64,6 +64,38 @@ TEST(ContractionEmitterTest, MultipliesByConstantWeights) {
   for (int64_t m : {1, 3, 8, 20}) ExpectRight(deep, {{"M", m}});
 }
 
+// Rows of which a tile would take too many ways of the first-level cache are packed: blocks of
+// rows, of k and groups of panels follow each other, and each fetches what comes next.
+TEST(ContractionEmitterTest, MultipliesRowsThatLieAPageApart) {
+  for (int64_t k : {1024, 2048}) {
+    Contraction c = MatMul(DType::kF32, S("M"), 300, k, WidestPanel(300, DType::kF32));
+    for (int64_t m : {0, 1, 12, 97, 203}) ExpectRight(c, {{"M", m}});
+  }
+  Contraction doubles = MatMul(DType::kF64, S("M"), 70, 1024, WidestPanel(70, DType::kF64));
+  for (int64_t m : {7, 110}) ExpectRight(doubles, {{"M", m}});
+}
+
+TEST(ContractionEmitterTest, MultipliesPartsOfRows) {
+  Contraction c = MatMul(DType::kF32, S("M"), 40, 600, WidestPanel(40, DType::kF32));
+  c.operands[0].shape = {S("M"), 1024};
+  c.a = Expr::Load(DType::kF32, 0, {C(0), C(1) + Expr::ConstantInt(DType::kI64, 424)});
+  for (int64_t m : {1, 30, 100}) ExpectRight(c, {{"M", m}});
+}
+
+TEST(ContractionEmitterTest, MultipliesRowsThatAnIndexNames) {
+  Contraction c = MatMul(DType::kF32, S("M"), 40, 1024, WidestPanel(40, DType::kF32));
+  c.operands[0].shape = {11, 1024};
+  c.operands.push_back({DType::kI64, {S("M")}});
+  c.a = Expr::Load(DType::kF32, 0, {Expr::Load(DType::kI64, 4, {C(0)}), C(1)});
+  for (int64_t m : {1, 30, 100}) {
+    Tensor index = *Tensor::Allocate(DType::kI64, {m});
+    for (int64_t n = 0; n < m; ++n) index.SetFromInt64(n, (n * 7) % 11);
+    absl::Status status =
+        CheckStage(c, {{"M", m}}, {Tensor(), Tensor(), Tensor(), Tensor(), index}, 5, {1e-4, 2e-4});
+    EXPECT_TRUE(status.ok()) << status.message();
+  }
+}
+
 TEST(ContractionEmitterTest, MultipliesOtherTypes) {
   for (DType dtype : {DType::kF64, DType::kI32}) {
     Contraction c = MatMul(dtype, S("M"), 37, 50, WidestPanel(37, dtype));
@@ -148,7 +180,7 @@ TEST(ContractionEmitterTest, PacksSeveralDynamicAxesOfK) {
 TEST(ContractionEmitterTest, RowsKeepTheirBitsForEveryM) {
   constexpr int64_t kN = 48;
   for (const Target& target : RunnableTargets()) {
-    for (int64_t k : {40, 700}) {
+    for (int64_t k : {40, 700, 1024}) {
       Contraction c = MatMul(DType::kF32, S("M"), kN, k, PanelWidth(kN, DType::kF32, target));
       CompiledStage stage = *CompiledStage::Compile(c, target);
       Tensor all = RandomTensor(DType::kF32, {64, k}, 1);
