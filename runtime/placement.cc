@@ -5,8 +5,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "compiler/compiler_abi.h"
+#include "compiler/passes/pass_options.h"
 #include "compiler/worker/worker_main.h"
 #include "devices/cpu/cpu_device.h"
 #include "devices/target.h"
@@ -49,7 +51,16 @@ absl::StatusOr<std::string> TargetText(const DeviceFlags& flags) {
 
 absl::StatusOr<std::string> ParseTargetText(absl::string_view text) {
   ASSIGN_OR_RETURN(const Target target, Target::Parse(text));
-  return target.ToString();
+  if (target.kind() == "cpu") return target.ToString();
+  std::vector<std::string> compiled;
+  for (const Target& cpu : Target::CpuClasses()) compiled.push_back(cpu.ToString());
+  return absl::UnimplementedError(absl::StrCat("target: got ", target.ToString(),
+                                               ", this build compiles for ",
+                                               absl::StrJoin(compiled, ", ")));
+}
+
+absl::Status CheckCompileOptions(absl::string_view options) {
+  return ParsePassOptions(Target().ToString(), options).status();
 }
 
 std::vector<DeviceReport> ListDevices() {

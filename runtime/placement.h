@@ -28,8 +28,12 @@ absl::StatusOr<std::unique_ptr<Device>> OpenDevice(const DeviceFlags& flags);
 // The text of the target to compile for, on that device.
 absl::StatusOr<std::string> TargetText(const DeviceFlags& flags);
 
-// INVALID_ARGUMENT lists the known targets. Gives the canonical text; "cpu" is the host's class.
+// The canonical text; "cpu" is the host's class. INVALID_ARGUMENT lists the known targets,
+// UNIMPLEMENTED those that this build compiles for.
 absl::StatusOr<std::string> ParseTargetText(absl::string_view text);
+
+// --compile-options: 'fuse=0', 'channels-last=0', both, or nothing; INVALID_ARGUMENT.
+absl::Status CheckCompileOptions(absl::string_view options);
 
 struct DeviceReport {
   std::string kind;  // "cpu", "cuda", "hip", "npu"

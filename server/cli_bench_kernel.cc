@@ -101,8 +101,11 @@ absl::StatusOr<Table> MeasureAll(const Flags& flags) {
     if (!absl::StrContains(kernel.name, flags.filter)) continue;
     const absl::StatusOr<Measured> measured = MeasureModel(kernel, flags, folder, bandwidth);
     if (!measured.ok()) {
-      return absl::Status(measured.status().code(),
-                          absl::StrCat(kernel.name, ": ", measured.status().message()));
+      absl::Status named(measured.status().code(),
+                         absl::StrCat(kernel.name, ": ", measured.status().message()));
+      measured.status().ForEachPayload(
+          [&named](absl::string_view url, const auto& payload) { named.SetPayload(url, payload); });
+      return named;
     }
     RETURN_IF_ERROR(AddRow(kernel, *measured, table));
   }

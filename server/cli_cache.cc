@@ -90,7 +90,7 @@ int Prune(KernelCache& cache, uint64_t size_max, bool json) {
 int RunCache(int argc, char** argv) {
   std::string action, directory, file;
   std::vector<std::string> models;
-  uint64_t size_max = kCacheBytesDefault;
+  std::string size_text = "16GiB";
   bool json = false;
   CommandLine line("cache", "lists, verifies, prunes, exports or imports a kernel cache");
   line.app()
@@ -103,8 +103,7 @@ int RunCache(int argc, char** argv) {
       .add_option("--model", models, "export: only this model, by name or key; may be repeated")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   line.app()
-      .add_option("--max-size", size_max, "prune: what the rest may take, e.g. 4GiB")
-      ->transform(CLI::AsSizeValue(false))
+      .add_option("--max-size", size_text, "prune: what the rest may take, e.g. 4GiB; 0: nothing")
       ->capture_default_str();
   line.app().add_flag("--json", json, "print JSON");
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
@@ -113,12 +112,15 @@ int RunCache(int argc, char** argv) {
     return FailUsage(
         absl::StrCat("cache ", action, ": FILE: ", needs_file ? "missing" : "got one, needs none"));
   }
+  const absl::StatusOr<uint64_t> size_max =
+      size_text == "0" ? absl::StatusOr<uint64_t>(0) : ParseSize("--max-size", size_text);
+  if (!size_max.ok()) return Fail(FromFlags(size_max.status()));
   const bool writes = action == "prune" || action == "import";
   auto cache = OpenKernelCache(directory, kCacheBytesDefault, /*writable=*/writes);
-  if (!cache.ok()) return Fail(cache.status());
+  if (!cache.ok()) return Fail(FromFlags(cache.status()));
   if (action == "list") return List(**cache, json);
   if (action == "verify") return Verify(**cache, json);
-  if (action == "prune") return Prune(**cache, size_max, json);
+  if (action == "prune") return Prune(**cache, *size_max, json);
   if (action == "export") {
     if (const absl::Status done = (*cache)->Export(file, models); !done.ok()) return Fail(done);
     return kExitDone;

@@ -72,11 +72,14 @@ int RunCompile(int argc, char** argv) {
   std::vector<std::string> targets;
   for (const std::string& text : flags.targets) {
     const absl::StatusOr<std::string> target = ParseTargetText(text);
-    if (!target.ok()) return FailUsage(absl::string_view(target.status().message()));
+    if (!target.ok()) return Fail(FromFlags(target.status()));
     targets.push_back(*target);
   }
+  if (const absl::Status wrong = CheckCompileOptions(flags.options); !wrong.ok()) {
+    return Fail(FromFlags(wrong));
+  }
   auto cache = OpenKernelCache(flags.output, kCacheBytesDefault);
-  if (!cache.ok()) return Fail(cache.status());
+  if (!cache.ok()) return Fail(FromFlags(cache.status()));
   // Results that stay in this process are no use to anybody.
   if ((*cache)->read_only()) {
     return Fail(absl::FailedPreconditionError(absl::StrCat(

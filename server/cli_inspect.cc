@@ -112,7 +112,7 @@ int RunInspect(int argc, char** argv) {
   line.app().add_flag("--json", json, "print JSON");
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
   const absl::StatusOr<std::string> target = TargetText(flags);
-  if (!target.ok()) return FailUsage(absl::string_view(target.status().message()));
+  if (!target.ok()) return Fail(FromFlags(target.status()));
   const absl::StatusOr<ModelInspection> model = InspectModel(path, *target);
   if (!model.ok()) return Fail(model.status());
   if (json) {

@@ -63,10 +63,7 @@ class RunCommand {
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(opened_, OpenModel(flags_.model));
-    absl::StatusOr<std::vector<Tensor>> inputs = MakeInputs(flags_.inputs, model());
-    usage_error_ = absl::IsInvalidArgument(inputs.status());
-    RETURN_IF_ERROR(inputs.status());
-    inputs_ = *std::move(inputs);
+    ASSIGN_OR_RETURN(inputs_, MakeInputs(flags_.inputs, model()));
     ASSIGN_OR_RETURN(outputs_, opened_.runner->Run(inputs_));
     RETURN_IF_ERROR(DescribeOutputs());
     if (flags_.verify) RETURN_IF_ERROR(Verify());
@@ -75,8 +72,6 @@ class RunCommand {
     Print();
     return disagreement_;
   }
-  // Whether Run failed for what the command line says of inputs.
-  bool usage_error() const { return usage_error_; }
 
  private:
   const Model& model() const { return opened_.runner->model(); }
@@ -192,7 +187,6 @@ class RunCommand {
   std::string text_;
   boost::json::object json_;
   absl::Status disagreement_;
-  bool usage_error_ = false;
 };
 
 }  // namespace
@@ -204,7 +198,6 @@ int RunRun(int argc, char** argv) {
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
   RunCommand command(flags);
   const absl::Status done = command.Run();
-  if (command.usage_error()) return FailUsage(absl::string_view(done.message()));
   return done.ok() ? kExitDone : Fail(done);
 }
 

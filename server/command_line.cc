@@ -5,20 +5,26 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/cord.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "runtime/memory_budget.h"
 
 namespace stampmill {
 namespace {
 
 constexpr uint64_t kConfigBytesMax = uint64_t{1} << 20;
+
+constexpr char kFromFlags[] = "stampmill/from-flags";
 
 // The value of `--flag=VALUE` or `--flag VALUE`, the last if there are several.
 std::optional<std::string> FindArgument(const std::vector<std::string>& arguments,
@@ -34,34 +40,78 @@ std::optional<std::string> FindArgument(const std::vector<std::string>& argument
   return value;
 }
 
+// Whether the command line has the option, under any of its names.
+bool IsGiven(const std::vector<std::string>& arguments, const CLI::Option& option) {
+  for (const std::string& name : option.get_lnames()) {
+    const std::string flag = absl::StrCat("--", name);
+    if (FindArgument(arguments, flag).has_value()) return true;
+    if (std::find(arguments.begin(), arguments.end(), flag) != arguments.end()) return true;
+  }
+  return false;
+}
+
+// One entry of the YAML file as arguments.
+absl::Status AppendConfigured(const std::string& key, const YAML::Node& value,
+                              const CLI::Option& option, std::vector<std::string>& configured) {
+  if (value.IsScalar()) {
+    configured.push_back(absl::StrCat("--", key, "=", value.Scalar()));
+    return absl::OkStatus();
+  }
+  const bool repeatable = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+  if (!value.IsSequence() || !repeatable) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(key, ": got ",
+                     value.IsSequence() ? "a list"
+                     : value.IsMap()    ? "a map"
+                                        : "nothing",
+                     ", limit ", repeatable ? "a value or a list of values" : "one value"));
+  }
+  for (const YAML::Node& item : value) {
+    if (!item.IsScalar()) {
+      return absl::InvalidArgumentError(absl::StrCat(key, ": its list has what is no value"));
+    }
+    configured.push_back(absl::StrCat("--", key, "=", item.Scalar()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AppendAllConfigured(const YAML::Node& root, const CLI::App& app,
+                                 const std::vector<std::string>& arguments,
+                                 std::vector<std::string>& configured) {
+  if (root.IsNull()) return absl::OkStatus();
+  if (!root.IsMap()) return absl::InvalidArgumentError("got no map of flags");
+  std::set<const CLI::Option*> seen;
+  for (const auto& entry : root) {
+    const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "";
+    const CLI::Option* option = app.get_option_no_throw(absl::StrCat("--", key));
+    if (key.empty() || option == nullptr || key == "config" || key == "help") {
+      return absl::InvalidArgumentError(absl::StrCat("got '", key, "', which is no flag for it"));
+    }
+    if (!seen.insert(option).second) {
+      return absl::InvalidArgumentError(absl::StrCat(key, ": got it twice, limit once"));
+    }
+    if (IsGiven(arguments, *option)) continue;
+    const absl::Status status = AppendConfigured(key, entry.second, *option, configured);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 // The flags of the YAML file that `--config` names and the command line does not, as arguments.
 absl::StatusOr<std::vector<std::string>> ConfiguredArguments(
-    const std::vector<std::string>& arguments) {
+    const CLI::App& app, const std::vector<std::string>& arguments) {
   std::vector<std::string> configured;
   const std::optional<std::string> path = FindArgument(arguments, "--config");
   if (!path.has_value()) return configured;
   ASSIGN_OR_RETURN(const std::string text, ReadFile(*path, kConfigBytesMax));
+  absl::Status status;
   try {
-    const YAML::Node root = YAML::Load(text);
-    if (root.IsNull()) return configured;
-    if (!root.IsMap()) return absl::InvalidArgumentError("--config: got no map of flags");
-    for (const auto& entry : root) {
-      const std::string flag = absl::StrCat("--", entry.first.Scalar());
-      const YAML::Node& value = entry.second;
-      if (FindArgument(arguments, flag).has_value()) continue;
-      if (!value.IsScalar() && !value.IsSequence()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--config: ", flag, ": got neither a value nor a list"));
-      }
-      if (value.IsScalar()) configured.push_back(absl::StrCat(flag, "=", value.Scalar()));
-      for (const YAML::Node& item : value) {
-        configured.push_back(absl::StrCat(flag, "=", item.Scalar()));
-      }
-    }
+    status = AppendAllConfigured(YAML::Load(text), app, arguments, configured);
   } catch (const std::exception& error) {
-    return absl::InvalidArgumentError(absl::StrCat("--config: ", *path, ": ", error.what()));
+    status = absl::InvalidArgumentError(error.what());
   }
-  return configured;
+  if (status.ok()) return configured;
+  return absl::InvalidArgumentError(absl::StrCat("--config: ", *path, ": ", status.message()));
 }
 
 void PrintLine(absl::string_view message) {
@@ -83,7 +133,7 @@ CommandLine::CommandLine(absl::string_view name, absl::string_view description)
 
 std::optional<int> CommandLine::Parse(int argc, char** argv) {
   std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  absl::StatusOr<std::vector<std::string>> configured = ConfiguredArguments(arguments);
+  absl::StatusOr<std::vector<std::string>> configured = ConfiguredArguments(app_, arguments);
   if (!configured.ok()) {
     return FailUsage(absl::StrCat(name_, ": ", configured.status().message()));
   }
@@ -101,14 +151,26 @@ std::optional<int> CommandLine::Parse(int argc, char** argv) {
   return std::nullopt;
 }
 
+absl::Status FromFlags(absl::Status status) {
+  if (absl::IsInvalidArgument(status)) status.SetPayload(kFromFlags, absl::Cord());
+  return status;
+}
+
 int Fail(const absl::Status& status) {
   PrintLine(absl::string_view(status.message()));
-  return kExitFailed;
+  return status.GetPayload(kFromFlags).has_value() ? kExitUsage : kExitFailed;
 }
 
 int FailUsage(absl::string_view message) {
   PrintLine(message);
   return kExitUsage;
+}
+
+absl::StatusOr<uint64_t> ParseSize(absl::string_view flag, absl::string_view text) {
+  absl::StatusOr<uint64_t> size = MemoryBudget::ParseFlag(text, 0);
+  if (size.ok() && !absl::StrContains(text, '%')) return size;
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": got '", text, "', limit a number of bytes, e.g. 4096, 64MiB or 4GiB"));
 }
 
 }  // namespace stampmill

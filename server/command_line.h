@@ -1,6 +1,6 @@
 // CommandLine: the flags of one subcommand, as every subcommand takes them: `--help`,
-// `--config=FILE` (YAML with the flags' names; the command line wins), errors as one line on
-// standard error.
+// `--config=FILE` (YAML with the flags' names, each once, a list only for flags that may be
+// repeated; the command line wins), errors as one line on standard error.
 //
 //   int RunThing(int argc, char** argv) {
 //     CommandLine line("thing", "does the thing");
@@ -13,10 +13,12 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace stampmill {
@@ -44,8 +46,21 @@ class CommandLine {
   std::string log_format_ = "text";
 };
 
+// Marks an INVALID_ARGUMENT as the fault of the command line's words, not of a file that they name;
+// others are left as they are.
+absl::Status FromFlags(absl::Status status);
+template <typename T>
+absl::StatusOr<T> FromFlags(absl::StatusOr<T> result) {
+  if (result.ok()) return result;
+  return FromFlags(result.status());
+}
+
 // Prints `stampmill: message` as one line on standard error and returns the exit status.
-int Fail(const absl::Status& status);      // kExitFailed
+int Fail(const absl::Status& status);      // kExitFailed; kExitUsage for what FromFlags marked
 int FailUsage(absl::string_view message);  // kExitUsage
+
+// A number of bytes above 0 as flags take it: "4096", "64MiB", "4GiB". INVALID_ARGUMENT names
+// `flag`.
+absl::StatusOr<uint64_t> ParseSize(absl::string_view flag, absl::string_view text);
 
 }  // namespace stampmill

@@ -26,7 +26,7 @@ struct Parsed {
 Parsed Parse(std::vector<std::string> arguments) {
   Parsed parsed;
   CommandLine line("thing", "does the thing");
-  line.app().add_option("--threads", parsed.threads, "threads")->check(CLI::Range(1, 9));
+  line.app().add_option("--threads,--number", parsed.threads, "threads")->check(CLI::Range(1, 9));
   line.app().add_flag("--verify", parsed.verify, "verify");
   line.app()
       .add_option("--input", parsed.inputs, "inputs")
@@ -92,7 +92,55 @@ TEST(CommandLineTest, AWrongConfigFileIsAUsageError) {
   EXPECT_EQ(Parse({Config("threads: {a: b}\n")}).exit, kExitUsage);
   EXPECT_EQ(Parse({Config("- threads\n")}).exit, kExitUsage);
   EXPECT_EQ(Parse({Config("threads: [\n")}).exit, kExitUsage);
+  EXPECT_EQ(Parse({Config("config: other.yaml\n")}).exit, kExitUsage);
+  EXPECT_EQ(Parse({Config("[threads]: 5\n")}).exit, kExitUsage);
   EXPECT_FALSE(Parse({Config("")}).exit.has_value());
+}
+
+TEST(CommandLineTest, AConfigFileGivesEachFlagOnceAndListsWhereTheyBelong) {
+  for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
+           {"threads: [1, 2]\n", "threads: got a list, limit one value"},
+           {"threads: [1]\n", "threads: got a list, limit one value"},
+           {"threads:\n", "threads: got nothing"},
+           {"threads: 1\nverify: true\nthreads: 2\n", "threads: got it twice"},
+           {"number: 1\nthreads: 2\n", "threads: got it twice"},
+           {"input: [a, [b]]\n", "input: its list has what is no value"},
+           {"input: {a: b}\n", "input: got a map"},
+           {"input: a\ninput: b\n", "input: got it twice"},
+           {"unknown-flag: 5\n", "'unknown-flag'"}}) {
+    const Parsed parsed = Parse({Config(text)});
+    EXPECT_EQ(parsed.exit, kExitUsage) << text;
+    EXPECT_THAT(parsed.error, HasSubstr(words)) << text;
+  }
+  // The line wins over any of a flag's names.
+  const Parsed parsed = Parse({Config("threads: 5\ninput: [a]\n"), "--number=3", "--input=b"});
+  EXPECT_EQ(parsed.threads, 3);
+  EXPECT_THAT(parsed.inputs, ElementsAre("b"));
+}
+
+TEST(CommandLineTest, SizesAreNumbersOfBytes) {
+  EXPECT_EQ(*ParseSize("--size", "4096"), 4096u);
+  EXPECT_EQ(*ParseSize("--size", "64MiB"), uint64_t{64} << 20);
+  for (const char* wrong : {"", "-1", "0", "4x", "MiB", "50%", "99999999999999999999"}) {
+    const absl::Status status = ParseSize("--size", wrong).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << wrong;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--size: got '"));
+  }
+}
+
+TEST(CommandLineTest, TheExitStatusTellsTheLinesFaultFromTheWorks) {
+  const auto exit = [](const absl::Status& status) {
+    ::testing::internal::CaptureStderr();
+    const int code = Fail(status);
+    EXPECT_EQ(::testing::internal::GetCapturedStderr(), "stampmill: what\n");
+    return code;
+  };
+  EXPECT_EQ(exit(absl::InvalidArgumentError("what")), kExitFailed);
+  EXPECT_EQ(exit(FromFlags(absl::InvalidArgumentError("what"))), kExitUsage);
+  EXPECT_EQ(exit(FromFlags(absl::NotFoundError("what"))), kExitFailed);
+  EXPECT_EQ(exit(FromFlags(absl::StatusOr<int>(absl::InvalidArgumentError("what"))).status()),
+            kExitUsage);
+  EXPECT_EQ(*FromFlags(absl::StatusOr<int>(5)), 5);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/status_macros.h"
 #include "runtime/model_image.h"
+#include "server/command_line.h"
 #include "server/progress.h"
 
 namespace stampmill {
@@ -26,9 +27,10 @@ void AddModelFlags(CLI::App& app, ModelFlags& flags) {
 absl::StatusOr<OpenedModel> OpenModel(const ModelFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   OpenedModel opened;
-  ASSIGN_OR_RETURN(opened.cache, OpenKernelCache(flags.cache_dir, kCacheBytesDefault));
-  ASSIGN_OR_RETURN(opened.device, OpenDevice(flags.device));
-  ASSIGN_OR_RETURN(const std::string target, TargetText(flags.device));
+  RETURN_IF_ERROR(FromFlags(CheckCompileOptions(flags.compile_options)));
+  ASSIGN_OR_RETURN(const std::string target, FromFlags(TargetText(flags.device)));
+  ASSIGN_OR_RETURN(opened.device, FromFlags(OpenDevice(flags.device)));
+  ASSIGN_OR_RETURN(opened.cache, FromFlags(OpenKernelCache(flags.cache_dir, kCacheBytesDefault)));
   ProgressLine progress(flags.model);
   ASSIGN_OR_RETURN(
       ModelImage image,

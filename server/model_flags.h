@@ -31,7 +31,8 @@ struct OpenedModel {
   double open_seconds = 0;              // from the file's path to the first launch possible
 };
 
-// Compiles when the cache does not have it, with progress shown.
+// Compiles when the cache does not have it, with progress shown. Errors that are FromFlags are so
+// marked.
 absl::StatusOr<OpenedModel> OpenModel(const ModelFlags& flags);
 
 }  // namespace stampmill

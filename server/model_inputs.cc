@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
+#include "server/command_line.h"
 #include "server/npy.h"
 
 namespace stampmill {
@@ -68,6 +69,11 @@ absl::StatusOr<std::vector<int64_t>> RandomShape(const ModelTensor& input,
                                                      "': rank: got ", chosen.size(), ", limit ",
                                                      shape.size()));
     }
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (shape[i] < 0 || shape[i] == chosen[i]) continue;
+      return absl::InvalidArgumentError(absl::StrCat("--shape: input '", input.name, "': dim ", i,
+                                                     ": got ", chosen[i], ", limit ", shape[i]));
+    }
     return chosen;
   }
   for (int64_t& dim : shape) {
@@ -124,10 +130,10 @@ absl::StatusOr<Tensor> RandomTensor(DType dtype, const std::vector<int64_t>& sha
 }
 
 absl::StatusOr<std::vector<Tensor>> MakeInputs(const InputFlags& flags, const Model& model) {
-  ASSIGN_OR_RETURN(const auto files, ByName("--input", flags.inputs));
-  ASSIGN_OR_RETURN(const auto shapes, ByName("--shape", flags.shapes));
-  RETURN_IF_ERROR(CheckNames("--input", files, model));
-  RETURN_IF_ERROR(CheckNames("--shape", shapes, model));
+  ASSIGN_OR_RETURN(const auto files, FromFlags(ByName("--input", flags.inputs)));
+  ASSIGN_OR_RETURN(const auto shapes, FromFlags(ByName("--shape", flags.shapes)));
+  RETURN_IF_ERROR(FromFlags(CheckNames("--input", files, model)));
+  RETURN_IF_ERROR(FromFlags(CheckNames("--shape", shapes, model)));
   std::vector<Tensor> tensors;
   for (const ModelTensor& input : model.inputs()) {
     const auto file = files.find(input.name);
@@ -137,12 +143,13 @@ absl::StatusOr<std::vector<Tensor>> MakeInputs(const InputFlags& flags, const Mo
       continue;
     }
     if (!flags.random) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("input '", input.name, "': got no --input, and --random-inputs is not set"));
+      return FromFlags(absl::InvalidArgumentError(absl::StrCat(
+          "input '", input.name, "': got no --input, and --random-inputs is not set")));
     }
     const auto wanted = shapes.find(input.name);
-    ASSIGN_OR_RETURN(const std::vector<int64_t> shape,
-                     RandomShape(input, wanted == shapes.end() ? nullptr : &wanted->second));
+    ASSIGN_OR_RETURN(
+        const std::vector<int64_t> shape,
+        FromFlags(RandomShape(input, wanted == shapes.end() ? nullptr : &wanted->second)));
     // Its name in the seed: inputs of one shape differ.
     const uint64_t seed = flags.seed ^ Xxh3(AsBytes(input.name));
     ASSIGN_OR_RETURN(Tensor tensor, RandomTensor(input.dtype, shape, seed, flags.random_int_max));

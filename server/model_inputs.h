@@ -25,7 +25,8 @@ void AddInputFlags(CLI::App& app, InputFlags& flags);
 
 // One tensor for each input of the model, in its order. Inputs without a file are random if that
 // was asked for: floats uniform in [-1, 1), integers in [0, random_int_max], dims that the model
-// leaves open from `shapes`, else 1. INVALID_ARGUMENT names the input.
+// leaves open from `shapes`, else 1. INVALID_ARGUMENT names the input; what is wrong with the flags
+// and not with a file is marked FromFlags.
 absl::StatusOr<std::vector<Tensor>> MakeInputs(const InputFlags& flags, const Model& model);
 
 // "1x3x224x224"; "" is a scalar.

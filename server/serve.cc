@@ -151,13 +151,6 @@ ModelRepositoryOptions::File ParseModel(const std::string& text) {
   return {.name = text.substr(0, equals), .path = text.substr(equals + 1)};
 }
 
-absl::StatusOr<uint64_t> ParseSize(absl::string_view flag, const std::string& text) {
-  absl::StatusOr<uint64_t> size = MemoryBudget::ParseFlag(text, 0);
-  if (size.ok() && !absl::StrContains(text, '%')) return size;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--", flag, ": got '", text, "', which is no number of bytes"));
-}
-
 // The rest of the options, from the words of the flags.
 absl::Status Complete(ServeFlags& flags) {
   ServerOptions& server = flags.server;
@@ -174,10 +167,10 @@ absl::Status Complete(ServeFlags& flags) {
     return absl::InvalidArgumentError("--load-model: needs --model-control-mode=explicit");
   }
   ASSIGN_OR_RETURN(server.http.body_bytes_max,
-                   ParseSize("http-max-input-size", flags.http_max_input_size));
+                   ParseSize("--http-max-input-size", flags.http_max_input_size));
   if (!flags.grpc_max_message_size.empty()) {
     ASSIGN_OR_RETURN(const uint64_t size,
-                     ParseSize("grpc-max-message-size", flags.grpc_max_message_size));
+                     ParseSize("--grpc-max-message-size", flags.grpc_max_message_size));
     if (size > static_cast<uint64_t>(server.grpc.message_bytes_max)) {
       return absl::InvalidArgumentError(absl::StrCat("--grpc-max-message-size: got ", size,
                                                      ", limit ", server.grpc.message_bytes_max));
@@ -185,10 +178,10 @@ absl::Status Complete(ServeFlags& flags) {
     server.grpc.message_bytes_max = static_cast<int64_t>(size);
   }
   ASSIGN_OR_RETURN(server.inflight_bytes_max,
-                   ParseSize("max-inflight-bytes", flags.max_inflight_bytes));
+                   ParseSize("--max-inflight-bytes", flags.max_inflight_bytes));
   ASSIGN_OR_RETURN(server.pool.size_bytes,
-                   ParseSize("pinned-memory-pool-byte-size", flags.pool_size));
-  ASSIGN_OR_RETURN(server.cache_bytes_max, ParseSize("cache-max-size", flags.cache_max_size));
+                   ParseSize("--pinned-memory-pool-byte-size", flags.pool_size));
+  ASSIGN_OR_RETURN(server.cache_bytes_max, ParseSize("--cache-max-size", flags.cache_max_size));
   server.request_slots = flags.max_queued_requests + flags.max_sequences;
   server.http.address = server.grpc.address = flags.address;
   server.http.port = static_cast<uint16_t>(flags.http_port);
@@ -263,9 +256,7 @@ int Serve(ServeFlags& flags) {
   RaiseDescriptorLimit();
   absl::StatusOr<std::unique_ptr<Server>> server = Server::Start(flags.server);
   if (!server.ok()) {
-    return absl::IsInvalidArgument(server.status())
-               ? FailUsage(absl::string_view(server.status().message()))
-               : Fail(server.status());
+    return Fail(FromFlags(server.status()));
   }
   if (absl::Status status = WritePortFile(flags.port_file, **server); !status.ok()) {
     return Fail(status);

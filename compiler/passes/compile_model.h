@@ -6,20 +6,13 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "compiler/passes/pass_options.h"
 #include "compiler/program/program.h"
-#include "devices/target.h"
 #include "graph/graph.h"
 #include "graph/nest.h"
 #include "graph/tensor.h"
 
 namespace stampmill {
-
-struct PassOptions {
-  Target target;
-  // For tests and bisecting: every node is its own kernels, in the model's layout.
-  bool fuse = true;
-  bool channels_last = true;
-};
 
 // One kernel to generate. Two launches that need the same code share one.
 struct KernelJob {

@@ -6,11 +6,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "compiler/compiler_abi.h"
 #include "compiler/onnx/importer.h"
+#include "compiler/passes/pass_options.h"
 #include "compiler/worker/kernel_builder.h"
 
 namespace stampmill {
@@ -80,24 +80,6 @@ absl::StatusOr<ModelRecord> RecordFor(const CompileJob& job, const ImportedModel
 }
 
 }  // namespace
-
-absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::string_view options) {
-  PassOptions parsed;
-  ASSIGN_OR_RETURN(parsed.target, Target::Parse(target));
-  if (options.empty()) return parsed;
-  std::vector<absl::string_view> words = absl::StrSplit(options, ' ');
-  if (words.front() == "fuse=0") {
-    parsed.fuse = false;
-    words.erase(words.begin());
-  }
-  if (!words.empty() && words.front() == "channels-last=0") {
-    parsed.channels_last = false;
-    words.erase(words.begin());
-  }
-  if (words.empty()) return parsed;
-  return absl::InvalidArgumentError(
-      absl::StrCat("compile options: got '", options, "', limit 'fuse=0 channels-last=0'"));
-}
 
 absl::StatusOr<BuiltModel> BuildModel(Graph graph, const BuildOptions& options,
                                       KernelCache& cache) {

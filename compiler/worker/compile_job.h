@@ -52,7 +52,4 @@ struct CompileJobStatistics {
 // `cache` has the objects and the model's record afterwards.
 absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, KernelCache& cache);
 
-// "fuse=0 channels-last=0", each at most once, in this order, 1 left out; INVALID_ARGUMENT else.
-absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::string_view options);
-
 }  // namespace stampmill

@@ -245,6 +245,11 @@ class Process(unittest.TestCase):
             ["--model-repository=/no/such/folder"],
             ["--device-memory-budget=x"],
             ["--config=/no/such/file"],
+            ["--cpu-isa=foo"],
+            ["--devices=foo"],
+            ["--compile-options=foo"],
+            ["--cache-max-size=-1"],
+            ["--cache-dir=" + daemon.model("wide")],
         ):
             with self.subTest(arguments=arguments):
                 with self.assertRaisesRegex(RuntimeError, "ended with 2"):

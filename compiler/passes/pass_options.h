@@ -1,0 +1,22 @@
+// PassOptions: what a compile may be told beside the model, and the text in which commands and
+// cache keys carry it.
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "devices/target.h"
+
+namespace stampmill {
+
+struct PassOptions {
+  Target target;
+  // For tests and bisecting: every node is its own kernels, in the model's layout.
+  bool fuse = true;
+  bool channels_last = true;
+};
+
+// `options` is "fuse=0 channels-last=0", each at most once, in this order, 1 left out;
+// INVALID_ARGUMENT else, or what Target::Parse says.
+absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::string_view options);
+
+}  // namespace stampmill
