@@ -11,7 +11,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/check.h"
 #include "base/log.h"
@@ -544,7 +543,7 @@ bool ModelRepository::IsCurrent(const Entry& entry, int64_t version,
 
 absl::StatusOr<std::unique_ptr<ServedModel>> ModelRepository::LoadVersion(const LoadPlan& plan,
                                                                           int64_t version) {
-  const int64_t begin = absl::GetCurrentTimeNanos();
+  const int64_t begin = options_.engine->clock().NowNanos();
   const std::string who = absl::StrCat("model '", plan.name, "' version ", version);
   ASSIGN_OR_RETURN(ModelImage image,
                    options_.compile(plan.files.at(version), [&who](absl::string_view line) {
@@ -563,8 +562,9 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelRepository::LoadVersion(const 
                                         .pool = options_.pool,
                                         .budget = options_.budget}));
   RETURN_IF_ERROR(served->Warm());
-  const int64_t millis = (absl::GetCurrentTimeNanos() - begin) / 1000000;
-  LOG(INFO) << who << ": ready in " << millis << " ms";
+  const int64_t nanos = options_.engine->clock().NowNanos() - begin;
+  served->statistics().SetLoadNanos(nanos);
+  LOG(INFO) << who << ": ready in " << nanos / 1'000'000 << " ms";
   return served;
 }
 

@@ -63,6 +63,10 @@ void ModelStatistics::AddPending(int64_t change) {
   pending_count_.fetch_add(change, std::memory_order_relaxed);
 }
 
+void ModelStatistics::SetLoadNanos(int64_t nanos) {
+  load_nanos_.store(nanos, std::memory_order_relaxed);
+}
+
 StatisticsSnapshot ModelStatistics::Snapshot() const {
   StatisticsSnapshot s;
   s.success = success_.Read();
@@ -79,6 +83,7 @@ StatisticsSnapshot ModelStatistics::Snapshot() const {
   for (int i = 0; i < kFailureReasonCount; ++i) {
     s.failures[i] = failures_[i].load(std::memory_order_relaxed);
   }
+  s.load_nanos = load_nanos_.load(std::memory_order_relaxed);
   s.bytes_copied = bytes_copied_.load(std::memory_order_relaxed);
   for (int32_t i = 0; i <= batch_size_max_; ++i) {
     const AtomicBatch& batch = batches_[static_cast<size_t>(i)];

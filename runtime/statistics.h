@@ -45,6 +45,7 @@ struct StatisticsSnapshot {
   uint64_t execution_count = 0;    // steps
   uint64_t pending_count = 0;      // requests submitted whose step is not formed yet
   uint64_t failures[kFailureReasonCount] = {};
+  int64_t load_nanos = 0;     // from the model file to the end of its warm-up
   uint64_t bytes_copied = 0;  // by gathering and scattering batches; 0 for requests alone
   std::vector<BatchStatistics> batches;  // sizes that occurred, ascending
 };
@@ -62,6 +63,8 @@ class ModelStatistics {
   void AddExecution(const RequestTimes& times, int64_t rows);
   void AddBytesCopied(int64_t bytes);
   void AddPending(int64_t change);
+  // Once, before the model is served.
+  void SetLoadNanos(int64_t nanos);
 
   StatisticsSnapshot Snapshot() const;
 
@@ -83,6 +86,7 @@ class ModelStatistics {
   std::atomic<int64_t> pending_count_{0};
   std::atomic<uint64_t> failures_[kFailureReasonCount] = {};
   std::atomic<uint64_t> bytes_copied_{0};
+  std::atomic<int64_t> load_nanos_{0};
   const int32_t batch_size_max_;
   const std::unique_ptr<AtomicBatch[]> batches_;  // [0, batch_size_max_], 0 for larger ones
 };

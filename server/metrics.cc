@@ -183,6 +183,8 @@ void Metrics::WriteModels(Writer& writer) {
   family("nv_inference_compute_output_duration_us", "counter",
          "Cumulative time of handling outputs in microseconds",
          [](const Snapshot& s) { return Micros(s.compute_output); });
+  family("nv_model_load_duration_secs", "gauge", "Model load time in seconds",
+         [](const Snapshot& s) { return static_cast<double>(s.load_nanos) * 1e-9; });
   family("stampmill_bytes_copied_total", "counter", "Bytes copied to gather and scatter batches",
          [](const Snapshot& s) { return Number(s.bytes_copied); });
 }

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
 #include "server/testing/serving_fixture.h"
@@ -32,6 +33,14 @@ TEST(MetricsTest, IsValidTextWithAllFamilies) {
         "# TYPE nv_inference_count counter\n", "stampmill_bytes_copied_total"}) {
     EXPECT_TRUE(absl::StrContains(text, line)) << line << "\n" << text;
   }
+  const absl::string_view load = "nv_model_load_duration_secs{model=\"add\",version=\"1\"} ";
+  const size_t place = text.find(std::string(load));
+  ASSERT_NE(place, text.npos);
+  double seconds = 0;
+  EXPECT_TRUE(absl::SimpleAtod(
+      text.substr(place + load.size(), text.find('\n', place) - place - load.size()), &seconds));
+  EXPECT_GT(seconds, 0);
+  EXPECT_LT(seconds, 60);
   // Each line is a comment, or a name and a number.
   for (absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     if (absl::StartsWith(line, "# HELP ") || absl::StartsWith(line, "# TYPE ")) continue;
