@@ -110,10 +110,10 @@ struct WaitCommand {
 };
 using Command = std::variant<CopyCommand, FillCommand, LaunchCommand, SignalCommand, WaitCommand>;
 
-// An ordered timeline. Submit returns at once (short work may run inside it). The
-// first failure sticks: later work is dropped, and `completed` still passes each signal, so that
-// nobody waits for ever; status() says what failed. Submit is called by one thread at a time, the
-// rest by any.
+// An ordered timeline. Submit returns at once; short work may run inside it, so look at completed()
+// after it: a signal that passed in there bumps no waker. The first failure sticks: later work is
+// dropped, and `completed` still passes each signal, so that nobody waits for ever; status() says
+// what failed. Submit is called by one thread at a time, the rest by any.
 class Queue {
  public:
   // `waker` may be null; it outlives the queue.
@@ -167,8 +167,8 @@ class Device {
   // Code must match the device: INVALID_ARGUMENT for another kind or a higher class of target, a
   // wrong ABI version or digest. `artifact` was verified by its owner and is borrowed for the call.
   virtual absl::StatusOr<std::shared_ptr<const Executable>> Load(const Artifact& artifact) = 0;
-  // `waker` (may be null) is bumped whenever a signal passes or the queue fails; it outlives the
-  // queue.
+  // `waker` (may be null) is bumped whenever a signal passes outside Submit or the queue fails; it
+  // outlives the queue.
   virtual absl::StatusOr<std::unique_ptr<Queue>> CreateQueue(Waker* waker) = 0;
 
  private:

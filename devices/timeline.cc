@@ -53,11 +53,15 @@ bool Timeline::AddWaiter(uint64_t value, Waiter* waiter) {
   return true;
 }
 
-void Timeline::Pass(uint64_t value) {
+void Timeline::Pass(uint64_t value) { Pass(value, waker_); }
+
+void Timeline::PassInSubmit(uint64_t value) { Pass(value, nullptr); }
+
+void Timeline::Pass(uint64_t value, Waker* waker) {
   CHECK_GT(value, completed_.load(std::memory_order_relaxed));
   completed_.store(value, std::memory_order_seq_cst);
   passed_.Wake();
-  if (waker_ != nullptr) waker_->Wake();
+  if (waker != nullptr) waker->Wake();
   if (waiter_count_.load(std::memory_order_seq_cst) > 0) ReleaseWaiters();
 }
 

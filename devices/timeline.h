@@ -36,7 +36,7 @@ class Timeline {
     Waiter* next_ = nullptr;
   };
 
-  // `waker` may be null; it is bumped by every Pass and Fail and outlives the timeline.
+  // `waker` may be null; it is bumped by Pass and Fail and outlives the timeline.
   explicit Timeline(Waker* waker) : waker_(waker) {}
   // Releases the waiters with CANCELLED.
   ~Timeline();
@@ -58,10 +58,13 @@ class Timeline {
 
   // REQUIRES: value > completed().
   void Pass(uint64_t value);
+  // The same inside a Submit, whose caller sees the value itself: the waker is left alone.
+  void PassInSubmit(uint64_t value);
   // The first failure is kept, later ones are ignored. REQUIRES: not OK.
   void Fail(const absl::Status& status);
 
  private:
+  void Pass(uint64_t value, Waker* waker);
   void ReleaseWaiters();
   absl::Status StatusAtLocked(uint64_t value) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

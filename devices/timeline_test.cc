@@ -25,6 +25,20 @@ TEST(TimelineTest, PassingAValueWakesTheWaker) {
   EXPECT_NE(waker.epoch(), seen);
 }
 
+TEST(TimelineTest, PassingAValueInsideSubmitWakesOnlyThoseWhoWaitForIt) {
+  Waker waker;
+  Timeline timeline(&waker);
+  RecordingWaiter waiter;
+  ASSERT_TRUE(timeline.AddWaiter(1, &waiter));
+  std::thread sleeper([&] { EXPECT_TRUE(timeline.Wait(1).ok()); });
+  const uint32_t seen = waker.epoch();
+  timeline.PassInSubmit(1);
+  EXPECT_EQ(timeline.completed(), 1u);
+  EXPECT_EQ(waker.epoch(), seen);
+  EXPECT_TRUE(waiter.released.has_value());
+  sleeper.join();
+}
+
 TEST(TimelineTest, WaitReturnsOnceTheValueHasPassed) {
   Timeline timeline(nullptr);
   EXPECT_TRUE(timeline.Wait(0).ok());

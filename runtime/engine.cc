@@ -23,6 +23,10 @@ int64_t UnixMilliseconds() {
 // Without a request for so long the engine is idle.
 constexpr int64_t kIdleNanos = 1'000'000'000;
 
+// So many turns a thread makes in its Submit, mostly for others; what is left is the engine
+// thread's.
+constexpr int kTurnsHereMax = 16;
+
 absl::Status ShuttingDown() { return absl::UnavailableError("server is shutting down"); }
 
 }  // namespace
@@ -60,8 +64,30 @@ absl::Status Engine::Submit(RequestHandle& request) {
   request->model->statistics().AddPending(1);
   // Has a place for every slot of the pool.
   CHECK(inbox_.Push(request.release()));
-  waker_.Wake();
+  if (options_.submitters_turn) {
+    TurnHere();
+  } else {
+    waker_.Wake();
+  }
   return absl::OkStatus();
+}
+
+void Engine::TurnHere() {
+  if (!token_.Ask()) return;
+  int turns = 0;
+  do {
+    token_.BeginRound();
+    while (TurnOnce()) {
+      finished_any_ = false;
+      if (++turns < kTurnsHereMax) continue;
+      handed_over_.store(true, std::memory_order_release);
+      waker_.Wake();
+      return;
+    }
+    EndTurns();
+  } while (!token_.EndRound());
+  // The engine thread may have found the token taken when it came to see whether all is over.
+  if (stopping_.load(std::memory_order_seq_cst)) waker_.Wake();
 }
 
 void Engine::Cancel(RequestTag tag) {
@@ -94,34 +120,68 @@ void Engine::Stop() {
 }
 
 void Engine::Run() {
-  bool pages_returned = false;  // since the last wake
   for (;;) {
     const uint32_t seen = waker_.epoch();
-    if (Turn()) continue;
-    if (stopping_.load(std::memory_order_seq_cst) &&
-        in_flight_.load(std::memory_order_seq_cst) == 0) {
-      return;
+    if (handed_over_.exchange(false, std::memory_order_acquire) || token_.Ask()) {
+      do {
+        token_.BeginRound();
+        while (Turn()) {
+        }
+        EndTurns();
+        // The token is kept: no turn comes after the last.
+        if (stopping_.load(std::memory_order_seq_cst) &&
+            in_flight_.load(std::memory_order_seq_cst) == 0) {
+          return;
+        }
+      } while (!token_.EndRound());
     }
-    // After a while without any request the memory of past ones goes back to the system.
-    const bool idle = options_.pool != nullptr && active_ == nullptr;
-    const int64_t wake = idle && !pages_returned ? Now() + kIdleNanos : NextDeadline();
-    if (options_.clock->WaitUntil(waker_, seen, wake)) {
-      pages_returned = false;
-    } else if (idle) {
-      options_.pool->ReturnFreePages();
-      pages_returned = true;
-    }
+    SleepUntilNeeded(seen);
   }
 }
 
+void Engine::EndTurns() {
+  const int64_t next = NextDeadline();
+  idle_.store(active_ == nullptr, std::memory_order_relaxed);
+  rounds_.fetch_add(1, std::memory_order_relaxed);
+  next_deadline_.store(next, std::memory_order_seq_cst);
+  // Sequentially consistent with the two in SleepUntilNeeded: one of the threads sees the other.
+  const bool too_late = next < thread_wake_.load(std::memory_order_seq_cst);
+  const bool no_longer_idle = pages_returned_.load(std::memory_order_relaxed) &&
+                              pages_returned_.exchange(false, std::memory_order_relaxed);
+  if (too_late || no_longer_idle) waker_.Wake();
+}
+
+void Engine::SleepUntilNeeded(uint32_t seen_epoch) {
+  int64_t wake = next_deadline_.load(std::memory_order_seq_cst);
+  // After a while without any request the memory of past ones goes back to the system.
+  const int64_t rounds = rounds_.load(std::memory_order_relaxed);
+  const bool may_return_pages =
+      options_.pool != nullptr && !pages_returned_.load(std::memory_order_relaxed);
+  if (may_return_pages) wake = std::min(wake, Now() + kIdleNanos);
+  thread_wake_.store(wake, std::memory_order_seq_cst);
+  bool woken = true;
+  if (next_deadline_.load(std::memory_order_seq_cst) >= wake) {
+    woken = options_.clock->WaitUntil(waker_, seen_epoch, wake);
+  }
+  thread_wake_.store(0, std::memory_order_relaxed);
+  if (woken || !may_return_pages || !idle_.load(std::memory_order_relaxed) ||
+      rounds_.load(std::memory_order_relaxed) != rounds) {
+    return;
+  }
+  options_.pool->ReturnFreePages();
+  pages_returned_.store(true, std::memory_order_relaxed);
+}
+
 bool Engine::Turn() {
+  const bool did = TurnOnce();
+  if (std::exchange(finished_any_, false)) options_.reply_waker->Wake();
+  return did;
+}
+
+bool Engine::TurnOnce() {
   bool did = DrainInbox();
   did = DropCancelled() || did;
   did = AdvanceModels() || did;
-  if (finished_any_) {
-    finished_any_ = false;
-    options_.reply_waker->Wake();
-  }
   return did;
 }
 

@@ -1,11 +1,14 @@
-// Engine: one thread that owns a device's queues and the schedulers of all models placed there, and
-// turns the loop: arrivals, cancellations, deadlines, a batch, a submission, results. It sleeps
-// only on its waker: work finished, arrival, cancel, next deadline. Nothing else touches what it
-// owns, so there are no locks.
+// Engine: the loop that owns a device's queues and the schedulers of all models placed there:
+// arrivals, cancellations, deadlines, a batch, a submission, results. Its thread sleeps only on its
+// waker: work finished, arrival, cancel, next deadline.
 //
 //   server: pool.Acquire -> fill -> Submit                            (any thread)
 //   engine: inbox -> Scheduler -> BatchBinding -> Queue -> ready ring
-//   server: PopReady -> answer -> drop the handle                     (one reply thread)
+//   server: PopReady -> answer -> drop the handle                     (one thread at a time)
+//
+// One thread at a time turns the loop, the one that has its RunToken, and nothing else touches what
+// the loop owns, so there are no locks. A thread that submits may be that one: what is short is
+// then over when Submit returns, without any thread having been woken.
 #pragma once
 
 #include <atomic>
@@ -21,6 +24,7 @@
 #include "devices/device.h"
 #include "runtime/request.h"
 #include "runtime/ring.h"
+#include "runtime/run_token.h"
 #include "runtime/statistics.h"
 
 namespace stampmill {
@@ -33,6 +37,9 @@ struct EngineOptions {
   Waker* reply_waker = nullptr;     // likewise; woken when the ready ring has something
   Clock* clock = nullptr;           // likewise; RealClock() in the daemon
   TensorPool* pool = nullptr;       // likewise; if given, its free pages go back in idle times
+  // Submit makes a turn itself when no thread is in one. Its caller looks at PopReady afterwards:
+  // the reply waker is not woken for what ends in such a turn.
+  bool submitters_turn = false;
 };
 
 class Engine {
@@ -61,12 +68,11 @@ class Engine {
   // joins the thread. Without a thread the caller turns until in_flight() is 0.
   void Stop();
 
-  // One turn of the loop; the engine thread or, in a simulation, the only thread. True when
-  // anything was done.
+  // One turn of the loop, for a simulation: the only thread. True when anything was done.
   bool Turn();
   // When Turn must be called next without a wake.
   int64_t NextDeadline() const;
-  // CHECK-fails when what the engine counts does not agree. Engine thread, inbox empty.
+  // CHECK-fails when what the engine counts does not agree. As Turn, inbox empty.
   void CheckInvariants() const;
 
   Waker& waker() { return waker_; }
@@ -78,7 +84,16 @@ class Engine {
 
  private:
   explicit Engine(const EngineOptions& options);
+  // The engine thread's.
   void Run();
+  void SleepUntilNeeded(uint32_t seen_epoch);
+  // Turns on the thread of a Submit, unless another one is at it.
+  void TurnHere();
+
+  // The rest is done by who has the token.
+  bool TurnOnce();
+  // Ends a round of turns: what the sleeping engine thread must know.
+  void EndTurns();
   int64_t Now() const { return options_.clock->NowNanos(); }
 
   // Parts of a turn; each is true when it did anything.
@@ -113,7 +128,15 @@ class Engine {
   std::atomic<bool> cancel_requested_{false};
   std::thread thread_;
 
-  // The engine thread's.
+  RunToken token_;
+  std::atomic<bool> handed_over_{false};             // the token waits for the engine thread
+  std::atomic<int64_t> next_deadline_{kNoDeadline};  // after the last turn
+  std::atomic<int64_t> thread_wake_{0};              // until when the thread sleeps; 0: it is awake
+  std::atomic<int64_t> rounds_{0};                   // of turns
+  std::atomic<bool> idle_{true};                     // after the last turn
+  std::atomic<bool> pages_returned_{false};          // since then
+
+  // Of who has the token.
   ServedModel* active_ = nullptr;  // list of models with queued or running requests
   bool finished_any_ = false;      // in this turn: wake the reply thread once
 };

@@ -383,8 +383,8 @@ TEST(EngineTest, ReshapedTensorsKeepTheClientsShapes) {
   EXPECT_EQ(ready->outputs[0].shape.ToString(), "[1,4,1]");
 }
 
-TEST(EngineTest, ThreadsSubmitCancelAndReceive) {
-  EngineFixture f({.slots = 32});
+void SubmitCancelAndReceive(bool submitters_turn) {
+  EngineFixture f({.slots = 32, .submitters_turn = submitters_turn});
   const auto model = *f.Serve({.columns = -1});
   f.engine->Start();
   constexpr int kThreads = 3, kEach = 300;
@@ -405,6 +405,7 @@ TEST(EngineTest, ThreadsSubmitCancelAndReceive) {
         request->context = &inputs[t][i];
         const RequestTag tag = request->tag();
         ASSERT_TRUE(f.engine->Submit(request).ok());
+        if (submitters_turn) f.reply_waker.Wake();  // the other thread looks
         ++taken;
         if (i % 7 == 0) f.engine->Cancel(tag);
         ++i;
@@ -426,6 +427,40 @@ TEST(EngineTest, ThreadsSubmitCancelAndReceive) {
   f.engine->Stop();
   EXPECT_EQ(f.engine->in_flight(), 0);
   EXPECT_EQ(model->pins(), 0);
+}
+
+TEST(EngineTest, ThreadsSubmitCancelAndReceive) { SubmitCancelAndReceive(false); }
+
+TEST(EngineTest, ThreadsThatSubmitTurnToo) { SubmitCancelAndReceive(true); }
+
+TEST(EngineTest, ShortWorkEndsInsideSubmit) {
+  EngineFixture f({.submitters_turn = true});
+  const auto model = *f.Serve({});
+  f.engine->Start();
+  const Values in(4, 1);
+  int inside = 0;
+  for (int i = 0; i < 100; ++i) {
+    RequestHandle request = f.MakeRequest(*model, in, 1);
+    ASSERT_TRUE(f.engine->Submit(request).ok());
+    RequestHandle ready = f.engine->PopReady();
+    inside += ready != nullptr ? 1 : 0;
+    // The engine's own thread had just begun a turn.
+    if (ready == nullptr) ready = f.WaitForReady();
+    EXPECT_EQ(f.Values(ready->outputs[0]), Values(4, 3));
+  }
+  EXPECT_GT(inside, 0);
+}
+
+TEST(EngineTest, ADeadlineThatASubmitterFoundWakesTheEngineThread) {
+  EngineFixture f({.submitters_turn = true});
+  const auto model = *f.Serve({}, "dynamic_batching { max_queue_delay_microseconds: 500 }");
+  f.engine->Start();
+  const Values in(4, 1);
+  for (int i = 0; i < 20; ++i) {
+    RequestHandle request = f.MakeRequest(*model, in, 1);
+    ASSERT_TRUE(f.engine->Submit(request).ok());
+    EXPECT_EQ(f.Values(f.WaitForReady()->outputs[0]), Values(4, 3));
+  }
 }
 
 }  // namespace

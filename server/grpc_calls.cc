@@ -72,7 +72,7 @@ class UnaryInferCall final : public InferCall, public grpc::ServerUnaryReactor {
     calls_.GiveScratch(std::move(scratch_));
   }
 
-  // Takes `self`: from here on the reply thread or gRPC deletes it.
+  // Takes `self`: from here on its Finish or gRPC deletes it.
   void Start(const grpc::ByteBuffer& request, int64_t deadline_nanos,
              std::unique_ptr<UnaryInferCall> self) {
     std::unique_ptr<InferCall> call = std::move(self);
@@ -96,6 +96,10 @@ class UnaryInferCall final : public InferCall, public grpc::ServerUnaryReactor {
     if (cancel_.engine != nullptr) cancel_.engine->Cancel(cancel_.tag);
   }
   void OnDone() override { delete this; }
+  // Neither of the two above blocks or calls back: gRPC runs them where it is, as it does those of
+  // its own reactors, and wakes no other thread for them. (This hook of gRPC 1.51 is meant for
+  // reactions as simple as that, but is not part of its API.)
+  bool InternalInlineable() override { return true; }
 
  private:
   static constexpr uint64_t kScratchMessageBytesMax = 64 << 10;

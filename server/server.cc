@@ -60,8 +60,10 @@ absl::Status Server::StartRuntime(const ServerOptions& options) {
   ASSIGN_OR_RETURN(engine_, Engine::Create({.device = device_.get(),
                                             .requests = requests_.get(),
                                             .reply_waker = &reply_waker_,
-                                            .clock = &RealClock()}));
-  reply_thread_ = std::make_unique<ReplyThread>(*engine_, reply_waker_);
+                                            .clock = &RealClock(),
+                                            .pool = pool_.get(),
+                                            .submitters_turn = true}));
+  replies_ = std::make_unique<Replies>(*engine_, reply_waker_);
   engine_->Start();
   return absl::OkStatus();
 }
@@ -89,7 +91,8 @@ absl::Status Server::StartRepository(const ServerOptions& options) {
   serving_ = std::make_unique<Serving>(Serving::Parts{.repository = repository_.get(),
                                                       .pool = pool_.get(),
                                                       .requests = requests_.get(),
-                                                      .engine = engine_.get()});
+                                                      .engine = engine_.get(),
+                                                      .replies = replies_.get()});
   return absl::OkStatus();
 }
 
@@ -162,7 +165,7 @@ Server::~Server() {
   // Models go while their engine runs; then it, and last the thread that takes its answers.
   repository_.reset();
   if (engine_ != nullptr) engine_->Stop();
-  reply_thread_.reset();
+  replies_.reset();
 }
 
 }  // namespace stampmill

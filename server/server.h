@@ -2,7 +2,7 @@
 // reverse one.
 //
 //   cache, device, memory budget, tensor pool, request slots
-//   engine, reply thread
+//   engine, replies
 //   repository
 //   listening: HTTP, metrics, gRPC
 //   loading of models
@@ -88,7 +88,7 @@ class Server {
   std::optional<ByteBudget> inflight_;
   Waker reply_waker_;
   std::unique_ptr<Engine> engine_;
-  std::unique_ptr<ReplyThread> reply_thread_;
+  std::unique_ptr<Replies> replies_;
   std::unique_ptr<ModelRepository> repository_;
   std::unique_ptr<Serving> serving_;
   std::unique_ptr<Metrics> metrics_;

@@ -23,36 +23,47 @@ absl::Status Serving::Submit(const WireInference& wire, RequestHandle& request,
                              std::unique_ptr<InferCall>& call) const {
   RETURN_IF_ERROR(FillRequest(wire, pool(), *request));
   Engine& engine = request->model->engine();
-  // From Submit on the reply thread may finish and delete the call at any time.
+  // From Submit on the call may be finished and deleted at any time.
   InferCall* const raw = call.release();
   request->context = raw;
   absl::Status status = engine.Submit(request);
-  if (status.ok()) return status;
+  if (status.ok()) {
+    parts_.replies->Send();
+    return status;
+  }
   call.reset(raw);
   if (!absl::IsInvalidArgument(status)) return status;
   return absl::InvalidArgumentError(absl::StrCat(RequestPrefix(wire.id), status.message()));
 }
 
-ReplyThread::ReplyThread(Engine& engine, Waker& waker) : engine_(engine), waker_(waker) {
+Replies::Replies(Engine& engine, Waker& waker) : engine_(engine), waker_(waker) {
   thread_ = std::thread([this] { Run(); });
 }
 
-ReplyThread::~ReplyThread() {
+Replies::~Replies() {
   stopping_.store(true, std::memory_order_release);
   waker_.Wake();
   thread_.join();
 }
 
-void ReplyThread::Run() {
-  while (true) {
-    const uint32_t seen = waker_.epoch();
+void Replies::Send() {
+  if (!token_.Ask()) return;
+  do {
+    token_.BeginRound();
     while (RequestHandle request = engine_.PopReady()) {
       auto* const call = static_cast<InferCall*>(request->context);
       CHECK(call != nullptr);
       call->Finish(std::move(request));
     }
+  } while (!token_.EndRound());
+}
+
+void Replies::Run() {
+  while (true) {
+    const uint32_t seen = waker_.epoch();
+    Send();
     if (stopping_.load(std::memory_order_acquire)) return;
-    waker_.WaitUntil(seen, INT64_MAX);
+    waker_.WaitUntil(seen, kNoDeadline);
   }
 }
 

@@ -6,24 +6,49 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/waker.h"
 #include "runtime/engine.h"
 #include "runtime/model_repository.h"
 #include "runtime/request.h"
+#include "runtime/run_token.h"
 #include "runtime/tensor_pool.h"
 #include "server/wire.h"
 
 namespace stampmill {
 
 // An inference between its message and its answer; Request::context points to it. Made by a
-// protocol, finished once, on the reply thread.
+// protocol, finished once, by Replies.
 class InferCall {
  public:
   virtual ~InferCall() = default;
   // The request is over: request->status or its outputs. Answers and deletes the call.
   virtual void Finish(RequestHandle request) = 0;
+};
+
+// Takes finished requests from the engine and answers them: on its own thread when the engine wakes
+// that, or on a thread that has just submitted. Thread-safe.
+class Replies {
+ public:
+  // `waker` is the engine's reply waker. Both outlive it.
+  Replies(Engine& engine, Waker& waker);
+  ~Replies();  // stops; every call that is left was finished before
+
+  // Answers all that is ready, unless another thread is at it and will. The caller holds no lock
+  // that an InferCall's Finish takes.
+  void Send();
+
+ private:
+  void Run();
+  Engine& engine_;
+  Waker& waker_;
+  RunToken token_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
 };
 
 // Borrowed parts; all outlive it. Thread-safe.
@@ -34,6 +59,7 @@ class Serving {
     TensorPool* pool = nullptr;
     RequestPool* requests = nullptr;
     Engine* engine = nullptr;
+    Replies* replies = nullptr;
   };
   explicit Serving(const Parts& parts) : parts_(parts) {}
 
@@ -46,8 +72,8 @@ class Serving {
   // or full).
   absl::StatusOr<RequestHandle> Begin(absl::string_view model, absl::string_view version,
                                       int64_t arrival_nanos) const;
-  // Fills and submits. On success `call` is finished later by the reply thread; on failure the
-  // caller answers.
+  // Fills and submits. On success `call` is finished by Replies, which may be before this returns;
+  // on failure the caller answers. The caller holds no lock that an InferCall's Finish takes.
   absl::Status Submit(const WireInference& wire, RequestHandle& request,
                       std::unique_ptr<InferCall>& call) const;
 
@@ -59,20 +85,6 @@ class Serving {
  private:
   const Parts parts_;
   std::atomic<bool> shutting_down_{false};
-};
-
-// The one thread that takes finished requests from the engine and answers them.
-class ReplyThread {
- public:
-  ReplyThread(Engine& engine, Waker& waker);
-  ~ReplyThread();  // stops; every call that is left was finished before
-
- private:
-  void Run();
-  Engine& engine_;
-  Waker& waker_;
-  std::atomic<bool> stopping_{false};
-  std::thread thread_;
 };
 
 }  // namespace stampmill

@@ -138,7 +138,11 @@ bool CpuQueue::Leave() {
 
 CpuQueue::Step CpuQueue::Run(const Command& command, Turn& turn) {
   if (const auto* signal = std::get_if<SignalCommand>(&command)) {
-    timeline_.Pass(signal->value);
+    if (turn.on_worker()) {
+      timeline_.Pass(signal->value);
+    } else {
+      timeline_.PassInSubmit(signal->value);
+    }
     return Step::kNext;
   }
   if (failed_) return Step::kNext;

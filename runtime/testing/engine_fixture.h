@@ -29,6 +29,7 @@ struct EngineFixtureOptions {
   uint64_t pool_bytes = uint64_t{4} << 20;
   Clock* clock = nullptr;    // null: RealClock()
   Device* device = nullptr;  // null: a CPU device of its own
+  bool submitters_turn = false;
 };
 
 class EngineFixture {
@@ -49,7 +50,8 @@ class EngineFixture {
         Engine::Create({.device = device,
                         .requests = &requests,
                         .reply_waker = &reply_waker,
-                        .clock = options.clock == nullptr ? &RealClock() : options.clock});
+                        .clock = options.clock == nullptr ? &RealClock() : options.clock,
+                        .submitters_turn = options.submitters_turn});
     CHECK_OK(made_engine);
     engine = *std::move(made_engine);
   }

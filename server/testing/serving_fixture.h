@@ -28,7 +28,7 @@ namespace stampmill {
 class ServingFixture {
  public:
   // Serves "add" (addend 1); knows "bad".
-  explicit ServingFixture(const EngineFixtureOptions& options = {}) : engine(options) {
+  explicit ServingFixture(EngineFixtureOptions options = {}) : engine(WithTurns(options)) {
     std::string pattern = absl::StrCat(testing::TempDir(), "/serving_XXXXXX");
     CHECK(mkdtemp(pattern.data()) != nullptr);
     folder = pattern;
@@ -46,17 +46,18 @@ class ServingFixture {
     CHECK_OK(made);
     repository = *std::move(made);
     CHECK_OK(repository->Start());
+    replies = std::make_unique<Replies>(*engine.engine, engine.reply_waker);
     serving = std::make_unique<Serving>(Serving::Parts{.repository = repository.get(),
                                                        .pool = engine.pool.get(),
                                                        .requests = &engine.requests,
-                                                       .engine = engine.engine.get()});
-    reply_thread = std::make_unique<ReplyThread>(*engine.engine, engine.reply_waker);
+                                                       .engine = engine.engine.get(),
+                                                       .replies = replies.get()});
   }
   // What uses `serving` is stopped before.
   ~ServingFixture() {
     repository.reset();
     engine.engine->Stop();
-    reply_thread.reset();
+    replies.reset();
     std::filesystem::remove_all(folder);
   }
 
@@ -70,9 +71,13 @@ class ServingFixture {
   std::string folder;
   std::unique_ptr<ModelRepository> repository;
   std::unique_ptr<Serving> serving;
-  std::unique_ptr<ReplyThread> reply_thread;
+  std::unique_ptr<Replies> replies;
 
  private:
+  static EngineFixtureOptions WithTurns(EngineFixtureOptions options) {
+    options.submitters_turn = true;
+    return options;
+  }
   static absl::StatusOr<ModelImage> Make(const std::string& path) {
     absl::StatusOr<std::string> text = ReadFile(path);
     if (!text.ok()) return text.status();
