@@ -116,6 +116,42 @@ bool LanesAlongReduced(const Nest& nest) {
          CountWalks(inner, static_cast<int32_t>(kept)).cost();
 }
 
+// The axis along which most of the loads that are strided along the lane axis find neighbours; -1
+// when tiles do not pay: a tile writes its expression out once for each of its rows.
+int64_t TileAxis(const Nest& nest, int64_t lane_axis) {
+  constexpr int64_t kCostMax = 32;
+  constexpr int64_t kExtentMin = 4;
+  if (!nest.reduced.empty() || !nest.reductions.empty()) return -1;
+  if (CostOf({&nest.result, 1}) > kCostMax) return -1;
+  if (IsBelow(nest.kept[static_cast<size_t>(lane_axis)], kExtentMin)) return -1;
+  int64_t best = -1;
+  size_t most = 0;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(nest.kept.size()); ++axis) {
+    if (axis == lane_axis || IsBelow(nest.kept[static_cast<size_t>(axis)], kExtentMin)) continue;
+    size_t count = TransposedLoads(nest.result, lane_axis, axis).size();
+    if (count <= most) continue;
+    most = count;
+    best = axis;
+  }
+  return best;
+}
+
+// Sides of the tiles to generate.
+std::vector<int64_t> TileWidths(const Nest& nest, const NestSchedule& schedule,
+                                const Target& target) {
+  constexpr int64_t kWidest = 16;
+  constexpr int64_t kNarrow = 4;
+  int64_t widest = std::min(VectorBytes(target) / LaneElementBytes(nest), kWidest);
+  std::optional<int64_t> lane_extent = schedule.lane_extent.constant();
+  std::optional<int64_t> extent = nest.kept[static_cast<size_t>(schedule.tile_axis)].constant();
+  widest = std::min({widest, lane_extent.value_or(widest), extent.value_or(widest)});
+  std::vector<int64_t> widths = {FloorPowerOfTwo(widest)};
+  if (lane_extent.has_value() && extent.has_value()) return widths;
+  if (widths.back() > kNarrow) widths.push_back(kNarrow);
+  if (widths.back() > 1) widths.push_back(1);
+  return widths;
+}
+
 // Elements that vectors of `lanes` compute for one row, those computed twice included; when the
 // extent is not known, for a row of middling length.
 double LaneTurns(const DimExpr& extent, int64_t lanes) {
@@ -242,6 +278,19 @@ int64_t PanelWidth(const DimExpr& n, DType accumulator, const Target& target) {
   return 2 * lanes;
 }
 
+std::vector<Expr> TransposedLoads(const Expr& result, int64_t lane_axis, int64_t tile_axis) {
+  std::vector<Expr> loads;
+  result.Visit([&](const Expr& node) {
+    if (!IsLoad(node)) return;
+    std::span<const Expr> coordinates = LoadCoordinates(node);
+    if (WalkOf(coordinates, static_cast<int32_t>(lane_axis)) == AxisWalk::kStrided &&
+        WalkOf(coordinates, static_cast<int32_t>(tile_axis)) == AxisWalk::kUnit) {
+      loads.push_back(node);
+    }
+  });
+  return loads;
+}
+
 NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
   NestSchedule schedule;
   int64_t kept_rank = static_cast<int64_t>(nest.kept.size());
@@ -255,12 +304,24 @@ NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
   } else {
     schedule.lane_extent = 1;
   }
+  if (!schedule.lane_reduced && kept_rank > 0) {
+    schedule.tile_axis = TileAxis(nest, schedule.lane_axis);
+  }
   for (int64_t axis = 0; axis < kept_rank; ++axis) {
-    if (axis == schedule.lane_axis) continue;
+    if (axis == schedule.lane_axis || axis == schedule.tile_axis) continue;
     schedule.row_axes.push_back(axis);
     schedule.row_shape.push_back(nest.kept[static_cast<size_t>(axis)]);
   }
-  schedule.lanes = LaneWidths(nest, schedule, target);
+  DimExpr lane_rows = 1;  // that one row stands for
+  if (schedule.tile_axis >= 0) {
+    const DimExpr& extent = nest.kept[static_cast<size_t>(schedule.tile_axis)];
+    schedule.row_axes.push_back(schedule.tile_axis);
+    schedule.row_shape.push_back(Max(Min(1, extent), FloorDiv(extent, kTileRows)));
+    lane_rows = Max(1, Min(kTileRows, extent));
+    schedule.lanes = TileWidths(nest, schedule, target);
+  } else {
+    schedule.lanes = LaneWidths(nest, schedule, target);
+  }
   schedule.rows = ElementCount(schedule.row_shape);
   DimExpr reduced = ElementCount(nest.reduced);
   int64_t elements = std::max<int64_t>(kTaskWork / CostOf(InnerExpressions(nest)), 1024);
@@ -269,10 +330,11 @@ NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
     schedule.chunk = 0;
     schedule.chunks = 1;
   } else {
-    schedule.chunk = Max(1, FloorDiv(elements, Max(1, reduced) * kChunkUnit)) * kChunkUnit;
+    DimExpr work = Max(1, reduced) * lane_rows;  // in one element of a row
+    schedule.chunk = Max(1, FloorDiv(elements, work * kChunkUnit)) * kChunkUnit;
     schedule.chunks =
         Max(Min(1, schedule.lane_extent), FloorDiv(schedule.lane_extent, schedule.chunk));
-    schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, schedule.lane_extent * reduced)));
+    schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, schedule.lane_extent) * work));
   }
   schedule.row_blocks = CeilDiv(schedule.rows, schedule.rows_per_task);
   schedule.tasks = schedule.row_blocks * schedule.chunks;

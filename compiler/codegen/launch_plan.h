@@ -41,11 +41,17 @@ int64_t VectorBytes(const Target& target);
 // A nest runs `lanes` elements of one axis at a time. Rows are the kept coordinates without the
 // lane axis, row-major; a task is `rows_per_task` rows, or, when the lane axis is kept, one of
 // `chunks` pieces of such rows: pieces of `chunk` elements, the last one taking what is left.
+//
+// A map whose loads find neighbours along another kept axis than the lane axis (a transpose) goes
+// over tiles of `lanes` by `lanes` elements, loaded along that axis and transposed in registers. It
+// is then the last of the row axes, and counts strips of kTileRows, the last one taking what is
+// left.
 struct NestSchedule {
   bool lane_reduced = false;  // the lane axis is the innermost reduced axis, else a kept one
   int64_t lane_axis = -1;     // axis number; -1: no axes at all, one element
+  int64_t tile_axis = -1;     // axis number; -1: no tiles
   // Widths to generate, descending, ending in 1 unless the lane extent is a constant. The kernel
-  // takes the first that is at most the lane extent.
+  // takes the first that is at most the lane extent and, of tiles, the other axis's.
   std::vector<int64_t> lanes;
   DimExpr lane_extent;
   Shape row_shape;  // extents of the row axes
@@ -58,6 +64,10 @@ struct NestSchedule {
   DimExpr tasks;  // row_blocks * chunks
 };
 NestSchedule ScheduleNest(const Nest& nest, const Target& target);
+inline constexpr int64_t kTileRows = 64;
+
+// The distinct loads that tiles transpose: strided along the lane axis, unit along the tile axis.
+std::vector<Expr> TransposedLoads(const Expr& result, int64_t lane_axis, int64_t tile_axis);
 
 // Tasks of a contraction: batch, then groups of panels, then blocks of rows: neighbours share the
 // panels.

@@ -2,9 +2,11 @@
 // the same is tested with generated code (compiler/llvm).
 #include "compiler/codegen/launch_plan.h"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
@@ -107,6 +109,29 @@ TEST(LaunchPlanTest, CutsLargeMapsIntoManyTasksAndSmallOnesNot) {
   EXPECT_GE(Value(plan.tasks, {{"N", 1000}, {"M", 1000}}), 4);
   EXPECT_EQ(Value(plan.scratch_bytes, {{"N", 4}, {"M", 16}}), 0);
   EXPECT_EQ(Value(plan.bytes, {{"N", 4}, {"M", 16}}), 4 * 16 * 4 * 2);
+}
+
+TEST(LaunchPlanTest, TilesJoinTheAxesThatAreReadAndWrittenAlong) {
+  const Target target = *Target::Parse("cpu:x86-64-v4");
+  Nest nest;
+  nest.kept = {S("N"), S("W"), 2, S("H")};
+  nest.operands = {{DType::kF32, {S("N"), 2, S("H"), S("W")}}};
+  nest.result = Expr::Load(DType::kF32, 0, {C(0), C(2), C(3), C(1)});
+  nest.output = {DType::kF32, nest.kept};
+  NestSchedule schedule = ScheduleNest(nest, target);
+  EXPECT_EQ(schedule.lane_axis, 3);
+  EXPECT_EQ(schedule.tile_axis, 1);
+  EXPECT_EQ(schedule.row_axes, (std::vector<int64_t>{0, 2, 1}));
+  EXPECT_EQ(schedule.lanes, (std::vector<int64_t>{16, 4, 1}));
+  for (int64_t height : {1, 63, 64, 127, 128, 1000}) {
+    EXPECT_EQ(Value(schedule.row_shape[2], {{"W", height}}), std::max<int64_t>(height / 64, 1));
+  }
+  EXPECT_EQ(Value(schedule.tasks, {{"N", 3}, {"W", 0}, {"H", 40}}), 0);
+  // What is read along the axis that is written along, or by no axis at all, has no tiles.
+  nest.result = Expr::Load(DType::kF32, 0, {C(0), C(2), C(1), C(3)});
+  EXPECT_EQ(ScheduleNest(nest, target).tile_axis, -1);
+  nest.result = Expr::Load(DType::kF32, 0, {C(0), C(2), C(3), Expr::ConstantInt(DType::kI64, 0)});
+  EXPECT_EQ(ScheduleNest(nest, target).tile_axis, -1);
 }
 
 // The first-level cache has 64 sets of lines, of 8 ways at least.

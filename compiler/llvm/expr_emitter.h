@@ -40,6 +40,8 @@ class ExprEmitter {
   explicit ExprEmitter(const Scope& scope);
 
   Lane Emit(const Expr& e);
+  // Takes `lane` for the value of `e` from now on.
+  void Provide(const Expr& e, Lane lane) { memo_[e.id()] = lane; }
   // With one element for each lane (a scalar when lanes == 1).
   llvm::Value* EmitLanes(const Expr& e);
   // Writes `value` to `output` at the given coordinates.

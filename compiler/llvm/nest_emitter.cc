@@ -2,8 +2,12 @@
 // end: a map does its last vector again, shifted to end with the row (each lane is independent, so
 // both give the same bits); a reduction along lanes does the same with the lanes that were counted
 // already left as they are. Rows shorter than a vector take a narrower body.
+//
+// Tiles (NestSchedule) are gone through in strips, so that what is read beside a tile is still in a
+// cache when the next tile of the strip reads it.
 #include "compiler/llvm/nest_emitter.h"
 
+#include <algorithm>
 #include <functional>
 #include <vector>
 
@@ -12,6 +16,7 @@
 #include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/expr_emitter.h"
 #include "compiler/llvm/guards.h"
+#include "compiler/llvm/transpose.h"
 #include "llvm/IR/Constants.h"
 
 namespace stampmill {
@@ -19,6 +24,7 @@ namespace {
 
 // Reduced coordinates that are written out one after the other instead of looped over.
 constexpr int64_t kUnrolledTrips = 32;
+constexpr int64_t kLineBytes = 64;
 
 // Narrow floats that are only moved are moved as integers: nothing is converted, and every NaN
 // keeps its bits.
@@ -81,12 +87,16 @@ class NestEmitter {
 
   void EmitRows(int64_t lanes);
   void EmitKeptLanes(const Values& row, int64_t lanes, bool guards_hold);
+  void EmitStrip(const Values& row, int64_t lanes);
+  void EmitTile(const Values& row, llvm::Value* first_row, llvm::Value* first_lane, int64_t lanes);
+  std::vector<Values> LoadTile(const Values& row, llvm::Value* first_row, llvm::Value* first_lane,
+                               int64_t lanes);
   void EmitReductions(Scope& scope);
   Lane EmitReduction(const Scope& kept, const Reduction& reduction);
   Lane EmitMerged(const Scope& kept, const Reduction& reduction, Values accumulators);
   Values EmitUpdates(const Scope& scope, const Reduction& reduction, const Values& accumulators);
   void EmitResult(const Scope& scope);
-  void StoreResult(const Scope& scope);
+  void StoreResult(ExprEmitter emitter);
   // Runs `step` over all reduced coordinates; lanes along the innermost axis when that is the lane
   // axis: `overlap` says that doing elements again is harmless, else they are masked.
   Values ForReduced(const Scope& kept, Values carried, bool overlap, const Step& step);
@@ -106,7 +116,8 @@ class NestEmitter {
   Values row_extents_;
   llvm::Value* lane_extent_ = nullptr;
   Window window_;
-  std::vector<Expr> guards_;  // empty: loads are always guarded
+  std::vector<Expr> guards_;      // empty: loads are always guarded
+  std::vector<Expr> transposed_;  // the loads of tiles
   // Of the current task.
   llvm::Value* row_begin_ = nullptr;
   llvm::Value* row_end_ = nullptr;
@@ -131,6 +142,9 @@ NestEmitter::NestEmitter(KernelFunction& kernel, const Nest& nest, const Target&
   if (!nest_.reduced.empty() && UnrollFrom(0) > 1) {
     window_ = {nest_.kept.size(), ConstantShape(nest_.reduced)};
     guards_ = FindGuards(Expressions(nest_), window_, static_cast<int32_t>(schedule_.lane_axis));
+  }
+  if (schedule_.tile_axis >= 0) {
+    transposed_ = TransposedLoads(nest_.result, schedule_.lane_axis, schedule_.tile_axis);
   }
   output_coordinates_ = nest.output_coordinates;
   if (output_coordinates_.empty()) {
@@ -158,6 +172,10 @@ void NestEmitter::Run() {
     }
     row_begin_ = ir_.Mul(at[0], rows_per_task);
     row_end_ = ir_.Min(ir_.Add(row_begin_, rows_per_task), rows);
+    llvm::Value* room = lane_extent_;
+    if (schedule_.tile_axis >= 0) {
+      room = ir_.Min(room, extents_[static_cast<size_t>(schedule_.tile_axis)]);
+    }
     std::function<void(size_t)> choose = [&](size_t n) {
       int64_t lanes = schedule_.lanes[n];
       if (n + 1 == schedule_.lanes.size()) {
@@ -165,7 +183,7 @@ void NestEmitter::Run() {
         return;
       }
       ir_.If(
-          ir_.b().CreateICmpSGE(lane_extent_, ir_.Int(lanes)), [&] { EmitRows(lanes); },
+          ir_.b().CreateICmpSGE(room, ir_.Int(lanes)), [&] { EmitRows(lanes); },
           [&] { choose(n + 1); });
     };
     choose(0);
@@ -186,6 +204,10 @@ Scope NestEmitter::ScopeAt(const Values& row, int64_t lanes) {
 
 void NestEmitter::EmitRows(int64_t lanes) {
   ir_.Walk(row_begin_, row_end_, row_extents_, [&](llvm::Value*, const Values& row) {
+    if (schedule_.tile_axis >= 0) {
+      EmitStrip(row, lanes);
+      return;
+    }
     if (!schedule_.lane_reduced && !guards_.empty()) {
       ir_.If(
           EmitGuardsHold(guards_, window_, ScopeAt(row, 1)),
@@ -220,6 +242,79 @@ void NestEmitter::EmitKeptLanes(const Values& row, int64_t lanes, bool guards_ho
     EmitReductions(scope);
     EmitResult(scope);
   });
+}
+
+void NestEmitter::EmitStrip(const Values& row, int64_t lanes) {
+  auto last = [&](llvm::Value* i, llvm::Value* end) {
+    return lanes == 1 ? i : ir_.Min(i, ir_.Sub(end, ir_.Int(lanes)));
+  };
+  llvm::Value* begin = ir_.Mul(row.back(), ir_.Int(kTileRows));
+  llvm::Value* is_last = ir_.b().CreateICmpEQ(ir_.Add(row.back(), ir_.Int(1)), row_extents_.back());
+  llvm::Value* end =
+      ir_.b().CreateSelect(is_last, extents_[static_cast<size_t>(schedule_.tile_axis)],
+                           ir_.Add(begin, ir_.Int(kTileRows)));
+  // All of a line that is written before the next row's: it may be gone from the first-level cache
+  // when the next tile of its row comes.
+  int64_t line = std::max(kLineBytes / static_cast<int64_t>(SizeBytes(nest_.output.dtype)), lanes);
+  ir_.For(lane_begin_, lane_end_, line, [&](llvm::Value* first) {
+    llvm::Value* line_end = ir_.Min(ir_.Add(first, ir_.Int(line)), lane_end_);
+    ir_.For(begin, end, lanes, [&](llvm::Value* i) {
+      auto tile = [&](llvm::Value* lane) {
+        EmitTile(row, last(i, end), last(lane, lane_end_), lanes);
+      };
+      if (line == lanes) {
+        tile(first);
+      } else {
+        ir_.For(first, line_end, lanes, tile);
+      }
+    });
+  });
+}
+
+// The loads of transposed_, as lanes along the lane axis, for each row of the tile.
+std::vector<NestEmitter::Values> NestEmitter::LoadTile(const Values& row, llvm::Value* first_row,
+                                                       llvm::Value* first_lane, int64_t lanes) {
+  std::vector<Values> loaded(transposed_.size());
+  for (int64_t n = 0; n < lanes; ++n) {
+    Scope scope = ScopeAt(row, lanes);
+    scope.coordinates[static_cast<size_t>(schedule_.tile_axis)] = {first_row, ir_.Int(1)};
+    scope.coordinates[static_cast<size_t>(schedule_.lane_axis)] = {ir_.Add(first_lane, ir_.Int(n))};
+    ExprEmitter emitter(scope);
+    for (size_t load = 0; load < transposed_.size(); ++load) {
+      loaded[load].push_back(emitter.EmitLanes(transposed_[load]));
+    }
+  }
+  for (size_t load = 0; load < transposed_.size(); ++load) {
+    bool is_bool = transposed_[load].dtype() == DType::kBool;
+    llvm::Type* bits = Ir::Vector(ir_.b().getInt1Ty(), lanes);
+    llvm::Type* bytes = Ir::Vector(ir_.b().getInt8Ty(), lanes);
+    Values& values = loaded[load];
+    if (is_bool) {
+      for (llvm::Value*& value : values) value = ir_.b().CreateZExt(value, bytes);
+    }
+    values = EmitTransposed(ir_, std::move(values));
+    if (is_bool) {
+      for (llvm::Value*& value : values) value = ir_.b().CreateTrunc(value, bits);
+    }
+  }
+  return loaded;
+}
+
+void NestEmitter::EmitTile(const Values& row, llvm::Value* first_row, llvm::Value* first_lane,
+                           int64_t lanes) {
+  std::vector<Values> loaded;
+  if (lanes > 1) loaded = LoadTile(row, first_row, first_lane, lanes);
+  for (int64_t n = 0; n < lanes; ++n) {
+    Scope scope = ScopeAt(row, lanes);
+    scope.coordinates[static_cast<size_t>(schedule_.tile_axis)] = {ir_.Add(first_row, ir_.Int(n))};
+    scope.coordinates[static_cast<size_t>(schedule_.lane_axis)] = {
+        first_lane, lanes == 1 ? nullptr : ir_.Int(1)};
+    ExprEmitter emitter(scope);
+    for (size_t load = 0; load < loaded.size(); ++load) {
+      emitter.Provide(transposed_[load], {loaded[load][static_cast<size_t>(n)]});
+    }
+    StoreResult(std::move(emitter));
+  }
 }
 
 void NestEmitter::EmitReductions(Scope& scope) {
@@ -292,17 +387,16 @@ void NestEmitter::EmitResult(const Scope& scope) {
   if (!nest_.per_element) {
     Scope one = scope;
     if (schedule_.lane_reduced) one.lanes = 1;
-    StoreResult(one);
+    StoreResult(ExprEmitter(one));
     return;
   }
   ForReduced(scope, {}, true, [&](const Scope& inner, const Values&) {
-    StoreResult(inner);
+    StoreResult(ExprEmitter(inner));
     return Values();
   });
 }
 
-void NestEmitter::StoreResult(const Scope& scope) {
-  ExprEmitter emitter(scope);
+void NestEmitter::StoreResult(ExprEmitter emitter) {
   Lane value = emitter.Emit(nest_.result);
   std::vector<Lane> coordinates;
   for (const Expr& coordinate : output_coordinates_) {

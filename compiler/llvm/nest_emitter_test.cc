@@ -2,6 +2,7 @@
 // code that this machine runs.
 #include "compiler/llvm/nest_emitter.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <string>
@@ -67,7 +68,7 @@ TEST(NestEmitterTest, BroadcastsAndMixesTypes) {
 }
 
 TEST(NestEmitterTest, Transposes) {
-  for (DType dtype : {DType::kF32, DType::kU8, DType::kI64, DType::kBF16}) {
+  for (DType dtype : {DType::kF32, DType::kU8, DType::kI64, DType::kBF16, DType::kBool}) {
     Nest nest;
     nest.kept = {S("B"), S("W"), S("H")};
     nest.operands = {{dtype, {S("B"), S("H"), S("W")}}};
@@ -76,7 +77,85 @@ TEST(NestEmitterTest, Transposes) {
     ExpectRight(nest, {{"B", 2}, {"H", 37}, {"W", 53}});
     ExpectRight(nest, {{"B", 1}, {"H", 3}, {"W", 130}});
     ExpectRight(nest, {{"B", 1}, {"H", 300}, {"W", 2}});
+    ExpectRight(nest, {{"B", 3}, {"H", 5}, {"W", 4}});
+    ExpectRight(nest, {{"B", 1}, {"H", 1}, {"W", 1}});
+    ExpectRight(nest, {{"B", 2}, {"H", 0}, {"W", 9}});
+    ExpectRight(nest, {{"B", 2}, {"H", 70}, {"W", 0}});
+    // Several tasks along either axis, the last one larger than the others.
+    ExpectRight(nest, {{"B", 1}, {"H", 131}, {"W", 4099}});
+    ExpectRight(nest, {{"B", 1}, {"H", 9001}, {"W", 66}});
   }
+}
+
+TEST(NestEmitterTest, TransposesConstantSizes) {
+  for (int64_t height : {1, 3, 4, 15, 16, 17, 64, 130}) {
+    for (int64_t width : {1, 5, 16, 33, 64}) {
+      Nest nest;
+      nest.kept = {width, height};
+      nest.operands = {{DType::kF32, {height, width}}};
+      nest.result = Load(nest, 0, {C(1), C(0)});
+      nest.output = {DType::kF32, nest.kept};
+      ExpectRight(nest, {});
+    }
+  }
+}
+
+TEST(NestEmitterTest, PermutesEveryOrderOfFourAxes) {
+  const Shape shape = {S("A"), 5, S("C"), 19};
+  std::vector<size_t> order = {0, 1, 2, 3};
+  do {
+    Nest nest;
+    std::vector<Expr> at(4);
+    for (size_t n = 0; n < 4; ++n) {
+      nest.kept.push_back(shape[order[n]]);
+      at[order[n]] = C(static_cast<int32_t>(n));
+    }
+    nest.operands = {{DType::kF32, shape}};
+    nest.result = Load(nest, 0, at);
+    nest.output = {DType::kF32, nest.kept};
+    ExpectRight(nest, {{"A", 6}, {"C", 23}});
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+// Of one stage some loads are transposed, others are not.
+TEST(NestEmitterTest, ComputesWithTransposedOperands) {
+  Nest nest;
+  nest.kept = {S("H"), S("W")};
+  nest.operands = {{DType::kF32, {S("W"), S("H")}},
+                   {DType::kF16, {S("W"), S("H")}},
+                   {DType::kF32, {S("H"), S("W")}},
+                   {DType::kBool, {S("W"), S("H")}},
+                   {DType::kF32, {S("W")}}};
+  Expr sum = Load(nest, 0, {C(1), C(0)}) * Expr::Cast(DType::kF32, Load(nest, 1, {C(1), C(0)})) +
+             Load(nest, 2, {C(0), C(1)});
+  nest.result = Expr::Select(Load(nest, 3, {C(1), C(0)}), sum, Load(nest, 4, {C(1)})) +
+                Expr::Cast(DType::kF32, C(0));
+  nest.output = {DType::kF32, nest.kept};
+  ExpectRight(nest, {{"H", 37}, {"W", 70}});
+  ExpectRight(nest, {{"H", 2}, {"W", 70}});
+  ExpectRight(nest, {{"H", 100}, {"W", 6}});
+}
+
+TEST(NestEmitterTest, TransposesIntoAPartOfTheOutput) {
+  Nest nest;
+  nest.kept = {S("H"), S("W")};
+  nest.operands = {{DType::kF32, {S("W"), S("H")}}};
+  nest.result = Load(nest, 0, {C(1), C(0)});
+  nest.output = {DType::kF32, {S("H"), S("W") + 7}};
+  nest.output_coordinates = {C(0), C(1) + Expr::ConstantInt(DType::kI64, 7)};
+  ExpectRight(nest, {{"H", 37}, {"W", 53}});
+}
+
+TEST(NestEmitterTest, TransposesRowsThatAnIndexNames) {
+  Tensor index = *Tensor::Allocate(DType::kI64, {41});
+  for (int64_t n = 0; n < 41; ++n) index.SetFromInt64(n, (n * 7) % 11);
+  Nest nest;
+  nest.kept = {S("D"), S("I")};
+  nest.operands = {{DType::kF32, {11, S("D")}}, {DType::kI64, {S("I")}}};
+  nest.result = Load(nest, 0, {Load(nest, 1, {C(1)}), C(0)});
+  nest.output = {DType::kF32, nest.kept};
+  ExpectRight(nest, {{"I", 41}, {"D", 50}}, {Tensor(), index});
+  ExpectRight(nest, {{"I", 41}, {"D", 3}}, {Tensor(), index});
 }
 
 TEST(NestEmitterTest, WritesAlongAnotherAxisThanTheInnermost) {
@@ -136,6 +215,27 @@ TEST(NestEmitterTest, PadsInBothAxes) {
     nest.output = {dtype, nest.kept};
     ExpectRight(nest, {{"H", 5}, {"W", 61}});
     ExpectRight(nest, {{"H", 2}, {"W", 1}});
+    ExpectRight(nest, {{"H", 3}, {"W", 0}});
+  }
+}
+
+TEST(NestEmitterTest, PadsWhatItTransposes) {
+  auto within = [](const Expr& e, const DimExpr& limit) {
+    return Expr::Binary(ExprOp::kBitAnd,
+                        Expr::Binary(ExprOp::kGe, e, Expr::ConstantInt(DType::kI64, 0)),
+                        Expr::Binary(ExprOp::kLt, e, Expr::Dim(limit)));
+  };
+  for (DType dtype : {DType::kF32, DType::kU8}) {
+    Nest nest;
+    nest.kept = {S("W") + 6, S("H") + 4};
+    nest.operands = {{dtype, {S("H"), S("W")}}};
+    Expr y = C(1) - Expr::ConstantInt(DType::kI64, 1);
+    Expr x = C(0) - Expr::ConstantInt(DType::kI64, 3);
+    nest.result = Expr::GuardedLoad(
+        dtype, 0, {y, x}, Expr::Binary(ExprOp::kBitAnd, within(y, S("H")), within(x, S("W"))),
+        Expr::Constant(dtype, 9));
+    nest.output = {dtype, nest.kept};
+    ExpectRight(nest, {{"H", 40}, {"W", 61}});
     ExpectRight(nest, {{"H", 3}, {"W", 0}});
   }
 }
