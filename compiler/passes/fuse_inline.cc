@@ -248,7 +248,8 @@ bool InlineIntoLoops(Fusion& fusion, int32_t s) {
   const auto* contraction = std::get_if<Contraction>(&reader.body);
   if (contraction != nullptr && fusion.Reads(contraction->a, reader, root)) {
     if (!once || cost > kCostToPack || !KeepsRows(nest)) return false;
-  } else if (!once && cost > kCostToRepeat) {
+  } else if (!once && (cost > kCostToRepeat || !KeepsRows(nest))) {
+    // What jumps through memory jumps once, not for every reading.
     return false;
   }
   return InlineIntoAll(fusion, s, readers);

@@ -194,6 +194,16 @@ TEST(PassesTest, ConvolutionBlocksKeepOneLayout) {
   EXPECT_LE(stages.stages.size(), 8u) << stages.ToString();
 }
 
+TEST(PassesTest, WindowsDoNotReadThroughATranspose) {
+  Sketch s({N(), 6, 7, 9});
+  const ValueId w = s.Constant(Random(DType::kF32, {6, 1, 3, 3}, 1, 0.3));
+  const ValueId y =
+      s.Op("Conv", {s.x, w}, {{"group", int64_t{6}}, {"pads", std::vector<int64_t>(4, 1)}});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 6, 7, 9}, 3)});
+  // Each element is read once by a transpose, not nine times by the windows it is in.
+  EXPECT_EQ(stages.stages.size(), 3u) << stages.ToString();
+}
+
 TEST(PassesTest, ConcatenatedPartsAreWrittenInPlace) {
   Sketch s({N(), 6});
   const ValueId a = s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {6, 5}, 1))});
