@@ -1,5 +1,6 @@
 // `stampmill bench model|kernel|serve`: hands over to the benchmark that is named.
-#include <algorithm>
+#include "server/cli_bench.h"
+
 #include <cstdio>
 #include <string>
 
@@ -23,6 +24,21 @@ constexpr Benchmark kBenchmarks[] = {
 };
 
 }  // namespace
+
+void AddTableFormat(CLI::App& app, TableFormat& format) {
+  app.add_flag("--json", format.json, "print JSON");
+  app.add_flag("--csv", format.csv, "print CSV");
+}
+
+int PrintTable(const absl::StatusOr<Table>& table, const TableFormat& format) {
+  if (!table.ok()) return Fail(table.status());
+  if (format.json) {
+    PrintJson({{"rows", table->Json()}});
+  } else {
+    fputs((format.csv ? table->Csv() : table->Text()).c_str(), stdout);
+  }
+  return kExitDone;
+}
 
 int RunBench(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "";

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "runtime/peak.h"
+#include "server/cli_bench.h"
 #include "server/command_line.h"
 #include "server/commands.h"
 #include "server/kernel_models.h"
@@ -34,7 +35,7 @@ struct Flags {
   ModelFlags model;
   std::string filter;
   int rounds = 5;
-  bool json = false, csv = false;
+  TableFormat format;
 };
 
 struct Measured {
@@ -133,17 +134,9 @@ int RunBenchKernel(int argc, char** argv) {
       .add_option("--rounds", flags.rounds, "rounds of peak loop and kernel")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  line.app().add_flag("--json", flags.json, "print JSON");
-  line.app().add_flag("--csv", flags.csv, "print CSV");
+  AddTableFormat(line.app(), flags.format);
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
-  const absl::StatusOr<Table> table = MeasureAll(flags);
-  if (!table.ok()) return Fail(table.status());
-  if (flags.json) {
-    PrintJson({{"rows", table->Json()}});
-  } else {
-    fputs((flags.csv ? table->Csv() : table->Text()).c_str(), stdout);
-  }
-  return kExitDone;
+  return PrintTable(MeasureAll(flags), flags.format);
 }
 
 }  // namespace stampmill

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "server/cli_bench.h"
 #include "server/command_line.h"
 #include "server/commands.h"
 #include "server/model_flags.h"
@@ -24,7 +25,7 @@ struct Flags {
   int warmup = 10;
   int repeat = 100;
   int rounds = 3;
-  bool json = false, csv = false;
+  TableFormat format;
 };
 
 absl::StatusOr<Table> Measure(const Flags& flags) {
@@ -66,17 +67,9 @@ int RunBenchModel(int argc, char** argv) {
       .add_option("--rounds", flags.rounds, "rounds, one row each")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  line.app().add_flag("--json", flags.json, "print JSON");
-  line.app().add_flag("--csv", flags.csv, "print CSV");
+  AddTableFormat(line.app(), flags.format);
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
-  const absl::StatusOr<Table> table = Measure(flags);
-  if (!table.ok()) return Fail(table.status());
-  if (flags.json) {
-    PrintJson({{"rows", table->Json()}});
-  } else {
-    fputs((flags.csv ? table->Csv() : table->Text()).c_str(), stdout);
-  }
-  return kExitDone;
+  return PrintTable(Measure(flags), flags.format);
 }
 
 }  // namespace stampmill

@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "server/cli_bench.h"
 #include "server/command_line.h"
 #include "server/commands.h"
 #include "server/load_client.h"
@@ -37,7 +38,7 @@ struct BenchServeFlags {
   int64_t requests = 0;
   double seconds = 0;
   int64_t warmup = 10;  // requests of each client that are not counted
-  bool json = false, csv = false;
+  TableFormat format;
 };
 
 absl::StatusOr<std::map<std::string, std::vector<int64_t>>> ParseShapes(
@@ -189,21 +190,13 @@ int RunBenchServe(int argc, char** argv) {
   app.add_option("--warmup", flags.warmup, "requests of each client before it counts")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app.add_flag("--json", flags.json, "print JSON");
-  app.add_flag("--csv", flags.csv, "print CSV");
+  AddTableFormat(app, flags.format);
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
   if (flags.requests == 0 && flags.seconds == 0) flags.seconds = 5;
   if (const absl::Status status = ParseLoadUrl(flags.url, flags.target); !status.ok()) {
     return FailUsage(absl::string_view(status.message()));
   }
-  const absl::StatusOr<Table> table = Measure(flags);
-  if (!table.ok()) return Fail(table.status());
-  if (flags.json) {
-    PrintJson({{"rows", table->Json()}});
-  } else {
-    fputs((flags.csv ? table->Csv() : table->Text()).c_str(), stdout);
-  }
-  return kExitDone;
+  return PrintTable(Measure(flags), flags.format);
 }
 
 }  // namespace stampmill
