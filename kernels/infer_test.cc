@@ -274,5 +274,33 @@ TEST(OpTable, NamesEachOperatorOnce) {
   EXPECT_NE(FindOp("ai.onnx", "Add"), nullptr);
 }
 
+TEST_F(InferTest, RoundingNoiseMovesWhatIsComputedAndNothingElse) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {4});
+  const ValueId one = graph_.AddConstant("one", Values(DType::kF32, {1}, {1}));
+  const ValueId sum = Op("Add", {x, one});
+  // Nearly all of the sum cancels: what is left is noise.
+  const ValueId rest = Op("Sub", {Op("Sub", {sum, x}), one});
+  const ValueId whole = Op("Cast", {x}, {{"to", int64_t{7}}});
+  graph_.SetOutputs({sum, rest, whole, x});
+  ASSERT_TRUE(InferShapes(graph_, {}).ok());
+  const std::vector<Tensor> inputs = {Values(DType::kF32, {4}, {0.5, 3, 0.25, -1.5})};
+  const auto exact = Interpret(graph_, inputs);
+  const auto noisy = Interpret(graph_, inputs, {.rounding_noise = true, .seed = 1});
+  ASSERT_TRUE(exact.ok() && noisy.ok());
+  const auto value = [](const Tensor& tensor, int64_t i) { return tensor.ValueAsDouble(i); };
+  bool moved = false;
+  for (int64_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(value((*exact)[1], i), 0);
+    EXPECT_NEAR(value((*noisy)[0], i), value((*exact)[0], i), 4 * 0x1p-18);
+    EXPECT_EQ(value((*noisy)[2], i), value((*exact)[2], i));
+    EXPECT_EQ(value((*noisy)[3], i), value((*exact)[3], i));
+    moved |= value((*noisy)[1], i) != 0;
+  }
+  EXPECT_TRUE(moved);
+  EXPECT_EQ(value((*noisy)[0], 1), 4) << "a whole number";
+  const auto again = Interpret(graph_, inputs, {.rounding_noise = true, .seed = 1});
+  EXPECT_EQ(value((*again)[1], 0), value((*noisy)[1], 0));
+}
+
 }  // namespace
 }  // namespace stampmill

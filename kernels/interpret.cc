@@ -1,5 +1,7 @@
 // The reference interpreter: runs every node's plain-loop reference in order and lets go of a
 // tensor after its last use.
+#include <cmath>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -45,11 +47,44 @@ absl::Status CheckShapes(const OpDefinition& op, const Node& node, std::span<con
   return op.infer(context);
 }
 
+// The relative error that a computation in a type makes: in f32 and f64 that of adding up some
+// hundred terms one by one, in the small types, which add up in f32, that of rounding the result.
+double RelativeNoise(DType dtype) {
+  switch (dtype) {
+    case DType::kF64:
+      return 0x1p-47;
+    case DType::kF32:
+      return 0x1p-18;
+    case DType::kF16:
+      return 0x1p-11;
+    case DType::kBF16:
+      return 0x1p-8;
+    default:
+      return 0;
+  }
+}
+
+absl::StatusOr<Tensor> WithNoise(const Tensor& tensor, std::mt19937_64& random) {
+  const double noise = RelativeNoise(tensor.dtype());
+  if (noise == 0) return tensor;
+  ASSIGN_OR_RETURN(Tensor noisy, Tensor::Allocate(tensor.dtype(), tensor.shape()));
+  for (int64_t i = 0, n = tensor.element_count(); i < n; ++i) {
+    const double value = tensor.ValueAsDouble(i);
+    const double uniform = static_cast<double>(random() >> 11) * 0x1p-52 - 1;
+    noisy.SetFromDouble(i, value == std::floor(value) ? value : value * (1 + noise * uniform));
+  }
+  return noisy;
+}
+
 // The tensors of one execution.
 class Interpreter {
  public:
-  explicit Interpreter(const Graph& graph)
-      : graph_(graph), tensors_(graph.value_count()), uses_(graph.UseCounts()) {}
+  Interpreter(const Graph& graph, const InterpretOptions& options)
+      : graph_(graph),
+        options_(options),
+        random_(options.seed),
+        tensors_(graph.value_count()),
+        uses_(graph.UseCounts()) {}
 
   absl::StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs) {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -94,6 +129,9 @@ class Interpreter {
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] == kNoValue) continue;
+      if (options_.rounding_noise) {
+        ASSIGN_OR_RETURN(outputs[i], WithNoise(outputs[i], random_));
+      }
       tensors_[static_cast<size_t>(node.outputs[i])] = std::move(outputs[i]);
     }
     for (const ValueId id : node.inputs) {
@@ -105,18 +143,21 @@ class Interpreter {
   }
 
   const Graph& graph_;
+  const InterpretOptions& options_;
+  std::mt19937_64 random_;
   std::vector<Tensor> tensors_;  // by ValueId; invalid: not made yet, or no longer used
   std::vector<int32_t> uses_;    // by ValueId: uses still to come
 };
 
 }  // namespace
 
-absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, std::span<const Tensor> inputs) {
+absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, std::span<const Tensor> inputs,
+                                              const InterpretOptions& options) {
   if (inputs.size() != graph.inputs().size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("got ", inputs.size(), " inputs, model takes ", graph.inputs().size()));
   }
-  return Interpreter(graph).Run(inputs);
+  return Interpreter(graph, options).Run(inputs);
 }
 
 }  // namespace stampmill

@@ -160,6 +160,15 @@ absl::Status InferShapes(Graph& graph, const InferOptions& options);
 
 // Executes the graph with references: `inputs` in the order of graph.inputs(), results in the order
 // of graph.outputs(). Independent of every lowering and of LLVM.
-absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, std::span<const Tensor> inputs);
+struct InterpretOptions {
+  // What each node computes is altered by such relative errors as a computation in its type makes
+  // (f32: 2^-18, adding up some hundred terms one by one), uniform and by `seed`; whole numbers,
+  // which are exact as a rule, are left. How far the results then move is how ill-conditioned the
+  // model is there.
+  bool rounding_noise = false;
+  uint64_t seed = 0;
+};
+absl::StatusOr<std::vector<Tensor>> Interpret(const Graph& graph, std::span<const Tensor> inputs,
+                                              const InterpretOptions& options = {});
 
 }  // namespace stampmill

@@ -83,8 +83,8 @@ absl::StatusOr<ReferenceModel> ReferenceModel::Open(const std::string& path) {
   return model;
 }
 
-absl::StatusOr<std::vector<Tensor>> ReferenceModel::Run(
-    const std::map<std::string, Tensor>& inputs) const {
+absl::StatusOr<std::vector<Tensor>> ReferenceModel::Run(const std::map<std::string, Tensor>& inputs,
+                                                        const InterpretOptions& options) const {
   std::vector<Tensor> ordered;
   for (const ValueId id : graph_.inputs()) {
     const std::string& name = graph_.value(id).name;
@@ -94,7 +94,7 @@ absl::StatusOr<std::vector<Tensor>> ReferenceModel::Run(
     }
     ordered.push_back(found->second);
   }
-  return Interpret(graph_, ordered);
+  return Interpret(graph_, ordered, options);
 }
 
 absl::StatusOr<ModelInspection> InspectModel(const std::string& path, absl::string_view target) {

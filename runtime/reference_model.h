@@ -15,6 +15,7 @@
 #include "graph/dtype.h"
 #include "graph/graph.h"
 #include "graph/tensor.h"
+#include "kernels/op.h"
 
 namespace stampmill {
 
@@ -29,7 +30,8 @@ class ReferenceModel {
 
   // One inference: inputs by name, all of them; results in the order of the model's outputs, under
   // output_names(). INVALID_ARGUMENT names an input that is missing.
-  absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& inputs) const;
+  absl::StatusOr<std::vector<Tensor>> Run(const std::map<std::string, Tensor>& inputs,
+                                          const InterpretOptions& options = {}) const;
   const std::vector<std::string>& output_names() const { return graph_.output_names(); }
 
  private:

@@ -12,16 +12,23 @@ namespace stampmill {
 struct OutputComparison {
   std::string name;
   bool agrees = false;
-  std::string problem;    // another dtype or shape
-  double error_max = 0;   // largest absolute difference; infinite where only one is NaN
-  double magnitude = 0;   // largest finite magnitude in the reference
-  double tolerance = 0;   // 1e-5 + 1e-4 * magnitude; 0 for integers and bool
-  int64_t differing = 0;  // elements beyond the tolerance
+  std::string problem;     // another dtype or shape
+  double error_max = 0;    // largest absolute difference; infinite where only one is NaN
+  double magnitude = 0;    // largest finite magnitude in the reference
+  double tolerance = 0;    // 1e-5 + 1e-4 * magnitude or what AllowForRounding says; 0 for integers
+  double sensitivity = 0;  // how far rounding errors move the reference; 0: not looked at
+  int64_t differing = 0;   // elements beyond the tolerance
 };
 
 // One rule for every output: floats within the tolerance, with NaN equal to NaN and infinities
 // equal to themselves; integers and bool equal.
 OutputComparison CompareOutput(const std::string& name, const Tensor& actual,
                                const Tensor& expected);
+
+// Compares once more an output of floats that does not agree, where rounding errors of each
+// operation move the reference itself (`noisy`: its results under such errors) by more than the
+// tolerance: four times as much is then allowed, but never more than 1/32 of the magnitude.
+void AllowForRounding(const Tensor& actual, const Tensor& expected, std::span<const Tensor> noisy,
+                      OutputComparison& comparison);
 
 }  // namespace stampmill

@@ -40,6 +40,25 @@ TEST(CompareTest, NanAndInfinityEqualThemselvesOnly) {
   EXPECT_FALSE(CompareOutput("y", Floats({-kInfinity}), Floats({kInfinity})).agrees);
 }
 
+TEST(CompareTest, AnIllConditionedOutputMayDifferByWhatRoundingDoesToTheReference) {
+  const Tensor expected = Floats({1, 0.5}), actual = Floats({1.001, 0.5});
+  const auto agrees = [&](const Tensor& got, const std::vector<Tensor>& noisy) {
+    OutputComparison comparison = CompareOutput("y", got, expected);
+    EXPECT_FALSE(comparison.agrees);
+    AllowForRounding(got, expected, noisy, comparison);
+    EXPECT_LE(comparison.tolerance, 1.0 / 32);
+    return comparison.agrees;
+  };
+  EXPECT_TRUE(agrees(actual, {Floats({1, 0.4995})}));
+  EXPECT_TRUE(agrees(actual, {Floats({1, 0.5}), Floats({0.9995, 0.5})}));
+  EXPECT_FALSE(agrees(actual, {Floats({1, 0.4999})}));
+  EXPECT_FALSE(agrees(actual, {}));
+  EXPECT_FALSE(agrees(actual, {Floats({1})}));
+  // However much the reference moves, it does not excuse everything.
+  EXPECT_FALSE(agrees(Floats({1.1, 0.5}), {Floats({kNan, -70})}));
+  EXPECT_FALSE(agrees(Floats({kNan, 0.5}), {Floats({kNan, 0.5})}));
+}
+
 TEST(CompareTest, IntegersMustBeEqual) {
   const Tensor a = Tensor::FromInt64({2}, std::vector<int64_t>{1, 1'000'000'000'000});
   const Tensor b = Tensor::FromInt64({2}, std::vector<int64_t>{1, 1'000'000'000'001});
