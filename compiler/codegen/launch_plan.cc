@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdlib>
 #include <optional>
 #include <span>
 #include <string>
@@ -116,6 +117,51 @@ bool LanesAlongReduced(const Nest& nest) {
          CountWalks(inner, static_cast<int32_t>(kept)).cost();
 }
 
+// Whether neighbours along a row axis read something in common: weights, or overlapping windows.
+bool SharesLoads(const Nest& nest, int64_t row_axis) {
+  const auto axis = static_cast<int32_t>(row_axis);
+  bool shares = false;
+  auto overlaps = [&](const Expr& coordinate) {
+    const std::optional<int64_t> step = CoordinateFactor(coordinate, axis);
+    if (!step.has_value() || *step == 0) return false;
+    for (size_t n = 0; n < nest.reduced.size(); ++n) {
+      const std::optional<int64_t> place =
+          CoordinateFactor(coordinate, static_cast<int32_t>(nest.kept.size() + n));
+      if (place.has_value() && std::abs(*step) < std::abs(*place) * *nest.reduced[n].constant()) {
+        return true;
+      }
+    }
+    return false;
+  };
+  for (const Expr& update : nest.reductions[0].update) {
+    update.Visit([&](const Expr& node) {
+      if (!IsLoad(node)) return;
+      std::span<const Expr> at = LoadCoordinates(node);
+      shares = shares || WalkOf(at, axis) == AxisWalk::kStays ||
+               std::any_of(at.begin(), at.end(), overlaps);
+    });
+  }
+  return shares;
+}
+
+// Windows: small reductions of constant extents along lanes of a kept axis.
+int64_t RowsTogether(const Nest& nest, const NestSchedule& schedule) {
+  constexpr int64_t kRows = 4;
+  constexpr int64_t kPlacesMax = 32;
+  constexpr int64_t kCostMax = 512;  // of one row: it is written out
+  if (schedule.lane_reduced || schedule.lane_axis < 0 || schedule.row_axes.empty()) return 1;
+  if (nest.reductions.size() != 1 || nest.per_element) return 1;
+  const Reduction& reduction = nest.reductions[0];
+  std::optional<int64_t> places = ElementCount(nest.reduced).constant();
+  if (reduction.update.size() != 1 || !places.has_value() || *places < 2 || *places > kPlacesMax ||
+      *places * CostOf(reduction.update) > kCostMax ||
+      !SharesLoads(nest, schedule.row_axes.back())) {
+    return 1;
+  }
+  const DimExpr& extent = schedule.row_shape.back();
+  return IsBelow(extent, kRows) ? std::max<int64_t>(*extent.constant(), 1) : kRows;
+}
+
 // The axis along which most of the loads that are strided along the lane axis find neighbours; -1
 // when tiles do not pay: a tile writes its expression out once for each of its rows.
 int64_t TileAxis(const Nest& nest, int64_t lane_axis) {
@@ -174,8 +220,10 @@ std::vector<int64_t> LaneWidths(const Nest& nest, const NestSchedule& schedule,
     bool is_short = CostOf(InnerExpressions(nest)) <= 12;
     widest = native;
     double least = LaneTurns(schedule.lane_extent, native) * (reduces || is_short ? 1.3 : 1.0);
+    // Rows that go together are such company, and want the registers.
+    int64_t most = schedule.rows_together == 1 ? 4 : 2;
     for (int64_t vectors : {2, 4}) {
-      bool wanted = vectors == 2 ? reduces || is_short : reduces;
+      bool wanted = vectors <= most && (vectors == 2 ? reduces || is_short : reduces);
       int64_t room = std::min<int64_t>(schedule.lane_extent.constant().value_or(64), 64);
       if (!wanted || vectors * native > room) continue;
       double turns =
@@ -192,6 +240,13 @@ std::vector<int64_t> LaneWidths(const Nest& nest, const NestSchedule& schedule,
   if (widest >= 16) widths.push_back(4);
   if (widest > 1) widths.push_back(1);
   return widths;
+}
+
+// Lines of the innermost row axis, or as many rows of one as go together without a rest.
+DimExpr WholeLines(const DimExpr& rows, const NestSchedule& schedule) {
+  DimExpr line = Max(1, schedule.row_shape.back());
+  DimExpr groups = CeilDiv(rows, schedule.rows_together) * schedule.rows_together;
+  return Max(FloorDiv(rows, line) * line, Min(groups, line));
 }
 
 DimExpr BytesOf(const Operand& operand) {
@@ -320,11 +375,14 @@ NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
     lane_rows = Max(1, Min(kTileRows, extent));
     schedule.lanes = TileWidths(nest, schedule, target);
   } else {
+    schedule.rows_together = RowsTogether(nest, schedule);
     schedule.lanes = LaneWidths(nest, schedule, target);
   }
   schedule.rows = ElementCount(schedule.row_shape);
   DimExpr reduced = ElementCount(nest.reduced);
   int64_t elements = std::max<int64_t>(kTaskWork / CostOf(InnerExpressions(nest)), 1024);
+  // Places and guards of windows are worked out once for all lanes.
+  if (schedule.rows_together > 1) elements *= 8;
   if (schedule.lane_reduced) {
     schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, reduced)));
     schedule.chunk = 0;
@@ -335,6 +393,9 @@ NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
     schedule.chunks =
         Max(Min(1, schedule.lane_extent), FloorDiv(schedule.lane_extent, schedule.chunk));
     schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, schedule.lane_extent) * work));
+    if (schedule.rows_together > 1) {
+      schedule.rows_per_task = WholeLines(schedule.rows_per_task, schedule);
+    }
   }
   schedule.row_blocks = CeilDiv(schedule.rows, schedule.rows_per_task);
   schedule.tasks = schedule.row_blocks * schedule.chunks;

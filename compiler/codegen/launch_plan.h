@@ -50,6 +50,9 @@ struct NestSchedule {
   bool lane_reduced = false;  // the lane axis is the innermost reduced axis, else a kept one
   int64_t lane_axis = -1;     // axis number; -1: no axes at all, one element
   int64_t tile_axis = -1;     // axis number; -1: no tiles
+  // Neighbours along the innermost row axis that are computed together where there are as many:
+  // windows share what they read, and all of them their weights.
+  int64_t rows_together = 1;
   // Widths to generate, descending, ending in 1 unless the lane extent is a constant. The kernel
   // takes the first that is at most the lane extent and, of tiles, the other axis's.
   std::vector<int64_t> lanes;

@@ -134,6 +134,34 @@ TEST(LaunchPlanTest, TilesJoinTheAxesThatAreReadAndWrittenAlong) {
   EXPECT_EQ(ScheduleNest(nest, target).tile_axis, -1);
 }
 
+TEST(LaunchPlanTest, WindowsThatShareLoadsGoTogether) {
+  const Target target = *Target::Parse("cpu:x86-64-v3");
+  Nest nest;
+  nest.kept = {S("H"), S("W"), 128};
+  nest.reduced = {3, 3};
+  nest.operands = {{DType::kF32, {S("H") + 2, S("W") + 2, 128}}, {DType::kF32, {3, 3, 128}}};
+  Expr sum = Expr::Accumulator(DType::kF32, 0);
+  Expr pixel = Expr::Load(DType::kF32, 0, {C(0) + C(3), C(1) + C(4), C(2)});
+  nest.reductions = {{.init = {Expr::Constant(DType::kF32, 0)},
+                      .update = {sum + pixel * Expr::Load(DType::kF32, 1, {C(3), C(4), C(2)})},
+                      .merge = {sum + Expr::Accumulator(DType::kF32, 1)},
+                      .result = sum}};
+  nest.result = Expr::Reduced(DType::kF32, 0);
+  nest.output = {DType::kF32, nest.kept};
+  NestSchedule schedule = ScheduleNest(nest, target);
+  EXPECT_EQ(schedule.rows_together, 4);
+  // Tasks are whole lines, or parts of lines that fours fill.
+  for (int64_t width : {5, 14, 56}) {
+    EXPECT_EQ(Value(schedule.rows_per_task, {{"W", width}}) % width, 0);
+  }
+  EXPECT_EQ(Value(schedule.rows_per_task, {{"W", 10000}}) % 4, 0);
+  // Two windows side by side that read nothing in common.
+  Expr three = Expr::ConstantInt(DType::kI64, 3);
+  nest.reductions[0].update = {
+      sum + Expr::Load(DType::kF32, 0, {C(0) + C(3), C(1) * three + C(4), C(2)})};
+  EXPECT_EQ(ScheduleNest(nest, target).rows_together, 1);
+}
+
 // The first-level cache has 64 sets of lines, of 8 ways at least.
 TEST(LaunchPlanTest, RowsAreReadInPlaceUnlessATileFillsASetOfTheCache) {
   auto reads_in_place = [](int64_t row_elements, const char* target_text) {

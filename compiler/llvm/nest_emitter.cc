@@ -3,6 +3,9 @@
 // both give the same bits); a reduction along lanes does the same with the lanes that were counted
 // already left as they are. Rows shorter than a vector take a narrower body.
 //
+// Windows are written out for several rows at once, place by place: what several of them read is
+// loaded once, and each row's sum stays in registers.
+//
 // Tiles (NestSchedule) are gone through in strips, so that what is read beside a tile is still in a
 // cache when the next tile of the strip reads it.
 #include "compiler/llvm/nest_emitter.h"
@@ -86,13 +89,16 @@ class NestEmitter {
   using Step = std::function<Values(const Scope& scope, const Values& accumulators)>;
 
   void EmitRows(int64_t lanes);
-  void EmitKeptLanes(const Values& row, int64_t lanes, bool guards_hold);
+  void EmitRow(const Values& row, int64_t lanes);
+  void EmitRowGroups(int64_t lanes);
+  void EmitKeptLanes(const std::vector<Values>& rows, int64_t lanes, bool guards_hold);
   void EmitStrip(const Values& row, int64_t lanes);
   void EmitTile(const Values& row, llvm::Value* first_row, llvm::Value* first_lane, int64_t lanes);
   std::vector<Values> LoadTile(const Values& row, llvm::Value* first_row, llvm::Value* first_lane,
                                int64_t lanes);
-  void EmitReductions(Scope& scope);
-  Lane EmitReduction(const Scope& kept, const Reduction& reduction);
+  // For each of several rows, which go through the reduced coordinates together.
+  void EmitReductions(std::vector<Scope>& rows);
+  std::vector<Lane> EmitReduction(const std::vector<Scope>& rows, const Reduction& reduction);
   Lane EmitMerged(const Scope& kept, const Reduction& reduction, Values accumulators);
   Values EmitUpdates(const Scope& scope, const Reduction& reduction, const Values& accumulators);
   void EmitResult(const Scope& scope);
@@ -203,44 +209,87 @@ Scope NestEmitter::ScopeAt(const Values& row, int64_t lanes) {
 }
 
 void NestEmitter::EmitRows(int64_t lanes) {
-  ir_.Walk(row_begin_, row_end_, row_extents_, [&](llvm::Value*, const Values& row) {
-    if (schedule_.tile_axis >= 0) {
-      EmitStrip(row, lanes);
-      return;
-    }
-    if (!schedule_.lane_reduced && !guards_.empty()) {
+  if (schedule_.rows_together > 1 && lanes == schedule_.lanes.front()) {
+    EmitRowGroups(lanes);
+    return;
+  }
+  ir_.Walk(row_begin_, row_end_, row_extents_,
+           [&](llvm::Value*, const Values& row) { EmitRow(row, lanes); });
+}
+
+void NestEmitter::EmitRow(const Values& row, int64_t lanes) {
+  if (schedule_.tile_axis >= 0) {
+    EmitStrip(row, lanes);
+    return;
+  }
+  if (!schedule_.lane_reduced && !guards_.empty()) {
+    ir_.If(
+        EmitGuardsHold(guards_, window_, ScopeAt(row, 1)),
+        [&] { EmitKeptLanes({row}, lanes, true); }, [&] { EmitKeptLanes({row}, lanes, false); });
+    return;
+  }
+  if (!schedule_.lane_reduced) {
+    EmitKeptLanes({row}, lanes, false);
+    return;
+  }
+  std::vector<Scope> scopes = {ScopeAt(row, lanes)};
+  EmitReductions(scopes);
+  EmitResult(scopes[0]);
+}
+
+// Line by line of the innermost row axis. Rows at its ends, and those of which a window reaches
+// over the border, go alone.
+void NestEmitter::EmitRowGroups(int64_t lanes) {
+  llvm::IRBuilder<>& b = ir_.b();
+  Values outer(row_extents_.begin(), row_extents_.end() - 1);
+  llvm::Value* extent = ir_.Max(row_extents_.back(), ir_.Int(1));
+  llvm::Value* count = ir_.Int(schedule_.rows_together);
+  llvm::Value* first = b.CreateUDiv(row_begin_, extent);
+  llvm::Value* last = b.CreateUDiv(ir_.Add(row_end_, ir_.Sub(extent, ir_.Int(1))), extent);
+  ir_.Walk(first, last, outer, [&](llvm::Value* line, const Values& at) {
+    llvm::Value* line_begin = ir_.Mul(line, extent);
+    llvm::Value* begin = ir_.Max(ir_.Sub(row_begin_, line_begin), ir_.Int(0));
+    llvm::Value* end = ir_.Min(ir_.Sub(row_end_, line_begin), extent);
+    ir_.While(begin, end, [&](llvm::Value* i) {
+      std::vector<Values> rows;
+      for (int64_t n = 0; n < schedule_.rows_together; ++n) {
+        rows.push_back(at);
+        rows.back().push_back(ir_.Add(i, ir_.Int(n)));
+      }
+      llvm::Value* together = b.CreateICmpSGE(ir_.Sub(end, i), count);
+      for (const Values& row : rows) {
+        if (guards_.empty()) break;
+        together = b.CreateAnd(together, EmitGuardsHold(guards_, window_, ScopeAt(row, 1)));
+      }
       ir_.If(
-          EmitGuardsHold(guards_, window_, ScopeAt(row, 1)),
-          [&] { EmitKeptLanes(row, lanes, true); }, [&] { EmitKeptLanes(row, lanes, false); });
-      return;
-    }
-    if (!schedule_.lane_reduced) {
-      EmitKeptLanes(row, lanes, false);
-      return;
-    }
-    Scope scope = ScopeAt(row, lanes);
-    EmitReductions(scope);
-    EmitResult(scope);
+          together, [&] { EmitKeptLanes(rows, lanes, !guards_.empty()); },
+          [&] { EmitRow(rows[0], lanes); });
+      return ir_.Add(i, b.CreateSelect(together, count, ir_.Int(1)));
+    });
   });
 }
 
-void NestEmitter::EmitKeptLanes(const Values& row, int64_t lanes, bool guards_hold) {
+void NestEmitter::EmitKeptLanes(const std::vector<Values>& rows, int64_t lanes, bool guards_hold) {
+  auto emit = [&](llvm::Value* at) {
+    std::vector<Scope> scopes;
+    for (const Values& row : rows) {
+      scopes.push_back(ScopeAt(row, lanes));
+      scopes.back().guards_hold = guards_hold;
+      if (at == nullptr) continue;
+      scopes.back().coordinates[static_cast<size_t>(schedule_.lane_axis)] = {
+          at, lanes == 1 ? nullptr : ir_.Int(1)};
+    }
+    EmitReductions(scopes);
+    for (const Scope& scope : scopes) EmitResult(scope);
+  };
   if (schedule_.lane_axis < 0) {
-    Scope scope = ScopeAt(row, 1);
-    EmitReductions(scope);
-    EmitResult(scope);
+    emit(nullptr);
     return;
   }
   std::optional<int64_t> extent = schedule_.lane_extent.constant();
   bool whole = lanes == 1 || (extent.has_value() && *extent % lanes == 0);
   ir_.For(lane_begin_, lane_end_, lanes, [&](llvm::Value* i) {
-    llvm::Value* at = whole ? i : ir_.Min(i, ir_.Sub(lane_end_, ir_.Int(lanes)));
-    Scope scope = ScopeAt(row, lanes);
-    scope.coordinates[static_cast<size_t>(schedule_.lane_axis)] = {
-        at, lanes == 1 ? nullptr : ir_.Int(1)};
-    scope.guards_hold = guards_hold;
-    EmitReductions(scope);
-    EmitResult(scope);
+    emit(whole ? i : ir_.Min(i, ir_.Sub(lane_end_, ir_.Int(lanes))));
   });
 }
 
@@ -317,27 +366,45 @@ void NestEmitter::EmitTile(const Values& row, llvm::Value* first_row, llvm::Valu
   }
 }
 
-void NestEmitter::EmitReductions(Scope& scope) {
+void NestEmitter::EmitReductions(std::vector<Scope>& rows) {
   for (const Reduction& reduction : nest_.reductions) {
-    scope.reduced.push_back(EmitReduction(scope, reduction));
+    std::vector<Lane> results = EmitReduction(rows, reduction);
+    for (size_t n = 0; n < rows.size(); ++n) rows[n].reduced.push_back(results[n]);
   }
 }
 
-Lane NestEmitter::EmitReduction(const Scope& kept, const Reduction& reduction) {
+std::vector<Lane> NestEmitter::EmitReduction(const std::vector<Scope>& rows,
+                                             const Reduction& reduction) {
   Values accumulators;
-  ExprEmitter start(kept);
-  for (const Expr& init : reduction.init) {
-    llvm::Value* value = start.EmitLanes(init);
-    accumulators.push_back(value);
+  for (const Scope& row : rows) {
+    ExprEmitter start(row);
+    for (const Expr& init : reduction.init) accumulators.push_back(start.EmitLanes(init));
   }
+  const auto count = static_cast<std::ptrdiff_t>(reduction.init.size());
+  const auto kept = static_cast<std::ptrdiff_t>(nest_.kept.size());
   accumulators =
-      ForReduced(kept, accumulators, false, [&](const Scope& scope, const Values& current) {
-        return EmitUpdates(scope, reduction, current);
+      ForReduced(rows[0], accumulators, false, [&](const Scope& at, const Values& current) {
+        Values next;
+        auto part = current.begin();
+        for (const Scope& row : rows) {
+          Scope scope = row;
+          std::copy(at.coordinates.begin() + kept, at.coordinates.end(),
+                    scope.coordinates.begin() + kept);
+          Values updated = EmitUpdates(scope, reduction, Values(part, part + count));
+          next.insert(next.end(), updated.begin(), updated.end());
+          part += count;
+        }
+        return next;
       });
-  if (schedule_.lane_reduced) return EmitMerged(kept, reduction, accumulators);
-  Scope scope = kept;
-  for (llvm::Value* value : accumulators) scope.accumulators.push_back({value});
-  return {ExprEmitter(scope).EmitLanes(reduction.result)};
+  if (schedule_.lane_reduced) return {EmitMerged(rows[0], reduction, accumulators)};
+  std::vector<Lane> results;
+  auto part = accumulators.begin();
+  for (const Scope& row : rows) {
+    Scope scope = row;
+    for (auto end = part + count; part != end; ++part) scope.accumulators.push_back({*part});
+    results.push_back({ExprEmitter(scope).EmitLanes(reduction.result)});
+  }
+  return results;
 }
 
 NestEmitter::Values NestEmitter::EmitUpdates(const Scope& scope, const Reduction& reduction,

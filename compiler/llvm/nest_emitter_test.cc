@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/kernel_harness.h"
 #include "gtest/gtest.h"
 
@@ -411,6 +412,90 @@ TEST(NestEmitterTest, ConvolvesDepthwise) {
   nest.result = Expr::Binary(ExprOp::kMax, Expr::Reduced(DType::kF32, 0), F32(0));
   nest.output = {DType::kF32, nest.kept};
   ExpectRight(nest, {{"H", 6}, {"W", 7}}, {}, {1e-4, 1e-4});
+  for (int64_t width : {0, 1, 2, 3, 4, 5, 6, 23}) {
+    ExpectRight(nest, {{"H", 3}, {"W", width}}, {}, {1e-4, 1e-4});
+  }
+  // Tasks end within lines, and after several.
+  ExpectRight(nest, {{"H", 2}, {"W", 3000}}, {}, {1e-4, 1e-4});
+  ExpectRight(nest, {{"H", 500}, {"W", 11}}, {}, {1e-4, 1e-4});
+}
+
+// Channels first: conditions differ from lane to lane.
+TEST(NestEmitterTest, ConvolvesDepthwiseAlongTheImage) {
+  Nest nest;
+  nest.kept = {3, S("H"), S("W")};
+  nest.reduced = {3, 3};
+  nest.operands = {{DType::kF32, {3, S("H"), S("W")}}, {DType::kF32, {3, 3, 3}}};
+  Expr one = Expr::ConstantInt(DType::kI64, 1);
+  Expr zero = Expr::ConstantInt(DType::kI64, 0);
+  Expr y = C(1) + C(3) - one;
+  Expr x = C(2) + C(4) - one;
+  auto within = [&](Expr e, const char* limit) {
+    return Expr::Binary(ExprOp::kBitAnd, Expr::Binary(ExprOp::kGe, e, zero),
+                        Expr::Binary(ExprOp::kLt, e, Expr::Dim(S(limit))));
+  };
+  Expr inside = Expr::Binary(ExprOp::kBitAnd, within(y, "H"), within(x, "W"));
+  Expr pixel = Expr::GuardedLoad(DType::kF32, 0, {C(0), y, x}, inside, F32(0));
+  nest.reductions = {Sum(pixel * Load(nest, 1, {C(0), C(3), C(4)}))};
+  nest.result = Expr::Reduced(DType::kF32, 0);
+  nest.output = {DType::kF32, nest.kept};
+  ExpectRight(nest, {{"H", 10}, {"W", 67}}, {}, {1e-4, 1e-4});
+  ExpectRight(nest, {{"H", 3}, {"W", 5}}, {}, {1e-4, 1e-4});
+}
+
+// Windows without guards, with strides and gaps between what they read.
+TEST(NestEmitterTest, PoolsOverlappingWindows) {
+  for (int64_t stride : {1, 2, 3}) {
+    for (int64_t gap : {1, 2}) {
+      Nest nest;
+      nest.kept = {S("H"), S("W"), S("C")};
+      nest.reduced = {3, 2};
+      DimExpr height = S("H") * stride + 2 * gap;
+      DimExpr width = S("W") * stride + gap;
+      nest.operands = {{DType::kF32, {height, width, S("C")}}};
+      Expr step = Expr::ConstantInt(DType::kI64, stride);
+      Expr apart = Expr::ConstantInt(DType::kI64, gap);
+      nest.reductions = {
+          Maximum(Load(nest, 0, {C(0) * step + C(3) * apart, C(1) * step + C(4) * apart, C(2)}))};
+      nest.result = Expr::Reduced(DType::kF32, 0);
+      nest.output = {DType::kF32, nest.kept};
+      ExpectRight(nest, {{"H", 3}, {"W", 13}, {"C", 40}});
+      ExpectRight(nest, {{"H", 2}, {"W", 4}, {"C", 3}});
+    }
+  }
+}
+
+// Rows that share weights are computed together; one alone has the same bits.
+TEST(NestEmitterTest, RowsKeepTheirBitsWhateverGoesTogether) {
+  constexpr int64_t kK = 7, kN = 37;
+  Nest nest;
+  nest.kept = {S("M"), kN};
+  nest.reduced = {kK};
+  nest.operands = {{DType::kF32, {S("M"), kK}}, {DType::kF32, {kK, kN}}};
+  nest.reductions = {Sum(Load(nest, 0, {C(0), C(2)}) * Load(nest, 1, {C(2), C(1)}))};
+  nest.result = Expr::Reduced(DType::kF32, 0);
+  nest.output = {DType::kF32, nest.kept};
+  Tensor all = RandomTensor(DType::kF32, {64, kK}, 1);
+  Tensor weights = RandomTensor(DType::kF32, {kK, kN}, 2);
+  for (const Target& target : RunnableTargets()) {
+    ASSERT_GT(ScheduleNest(nest, target).rows_together, 1);
+    CompiledStage stage = *CompiledStage::Compile(nest, target);
+    auto run = [&](int64_t m) {
+      std::vector<Tensor> operands = {
+          *Tensor::View(DType::kF32, {m, kK}, all.bytes().first(static_cast<size_t>(m * kK) * 4),
+                        nullptr),
+          weights};
+      Tensor output = *Tensor::Allocate(DType::kF32, {m, kN});
+      CHECK_OK(stage.Run(operands, output, SymbolValues({{"M", m}}), {}));
+      return output;
+    };
+    Tensor whole = run(64);
+    for (int64_t m : {1, 2, 3, 5, 7}) {
+      Tensor part = run(m);
+      EXPECT_EQ(memcmp(part.bytes().data(), whole.bytes().data(), part.bytes().size()), 0)
+          << target.ToString() << " m " << m;
+    }
+  }
 }
 
 TEST(NestEmitterTest, ReducesEverythingToOneElement) {
