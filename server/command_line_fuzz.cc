@@ -1,4 +1,4 @@
-// A configuration file: read or refused, never more.
+// A configuration file: read or refused, never more. What it sets may be a size.
 #include <stdio.h>
 #include <unistd.h>
 
@@ -30,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // What is wrong is said on standard error, which a search for inputs has no use for.
   const int error = dup(2);
   CHECK(freopen("/dev/null", "w", stderr) != nullptr);
-  line.Parse(2, argv);
+  if (!line.Parse(2, argv).has_value()) ParseSize("--name", name).IgnoreError();
   fflush(stderr);
   dup2(error, 2);
   close(error);

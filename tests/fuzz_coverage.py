@@ -37,6 +37,7 @@ PARSERS = {
     "//server:command_line_fuzz": ["command_line.cc"],
     "//server:grpc_infer_fuzz": ["grpc_infer.cc", "wire.cc"],
     "//server:http_server_fuzz": ["compression.cc", "http_server.cc"],
+    "//server:http_service_fuzz": ["http_service.cc"],
     "//server:json_infer_fuzz": ["json_infer.cc"],
     "//server:json_text_fuzz": ["json_text.cc"],
     "//server:npy_fuzz": ["npy.cc"],
@@ -70,13 +71,16 @@ def replay(target, folder):
     raw, profile = os.path.join(folder, "raw"), os.path.join(folder, "profile")
     environment = dict(os.environ, LLVM_PROFILE_FILE=raw, TEST_TMPDIR=folder)
     # In the folder that a test runs in.
-    subprocess.run(
+    done = subprocess.run(
         [program],
         cwd=program + ".runfiles/stampmill",
         env=environment,
-        stdout=subprocess.DEVNULL,
-        check=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
     )
+    if done.returncode != 0:
+        sys.exit("%s failed:\n%s" % (target, done.stdout.decode(errors="replace")))
     run("llvm-profdata-19", "merge", "-o", profile, raw)
     return program, profile
 

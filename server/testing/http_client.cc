@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -14,6 +15,17 @@
 #include "base/check.h"
 
 namespace stampmill {
+namespace {
+
+// A search for inputs has a timer that signals.
+template <typename Call>
+ssize_t Uninterrupted(const Call& call) {
+  ssize_t result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+}  // namespace
 
 HttpClient::HttpClient(uint16_t port, int receive_buffer_bytes)
     : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -31,7 +43,8 @@ HttpClient::HttpClient(uint16_t port, int receive_buffer_bytes)
 
 bool HttpClient::Send(absl::string_view bytes) {
   while (!bytes.empty()) {
-    const ssize_t sent = ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    const ssize_t sent = Uninterrupted(
+        [&] { return ::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL); });
     if (sent <= 0) return false;
     bytes.remove_prefix(static_cast<size_t>(sent));
   }
@@ -42,7 +55,7 @@ void HttpClient::EndOfStream() { shutdown(socket_.get(), SHUT_WR); }
 
 bool HttpClient::Fill() {
   char bytes[16384];
-  const ssize_t got = ::recv(socket_.get(), bytes, sizeof(bytes), 0);
+  const ssize_t got = Uninterrupted([&] { return ::recv(socket_.get(), bytes, sizeof(bytes), 0); });
   if (got <= 0) return false;
   buffer_.append(bytes, static_cast<size_t>(got));
   return true;
