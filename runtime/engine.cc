@@ -80,7 +80,7 @@ void Engine::TurnHere() {
     while (TurnOnce()) {
       finished_any_ = false;
       if (++turns < kTurnsHereMax) continue;
-      handed_over_.store(true, std::memory_order_release);
+      token_.HandOver();
       waker_.Wake();
       return;
     }
@@ -122,7 +122,7 @@ void Engine::Stop() {
 void Engine::Run() {
   for (;;) {
     const uint32_t seen = waker_.epoch();
-    if (handed_over_.exchange(false, std::memory_order_acquire) || token_.Ask()) {
+    if (token_.TakeOver() || token_.Ask()) {
       do {
         token_.BeginRound();
         while (Turn()) {

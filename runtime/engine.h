@@ -129,7 +129,6 @@ class Engine {
   std::thread thread_;
 
   RunToken token_;
-  std::atomic<bool> handed_over_{false};             // the token waits for the engine thread
   std::atomic<int64_t> next_deadline_{kNoDeadline};  // after the last turn
   std::atomic<int64_t> thread_wake_{0};              // until when the thread sleeps; 0: it is awake
   std::atomic<int64_t> rounds_{0};                   // of turns

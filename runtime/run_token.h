@@ -11,7 +11,8 @@
 //     } while (!token.EndRound());
 //   }
 //
-// The token may change threads between two rounds, by any means that synchronises. Thread-safe.
+// Who has done enough for others leaves the rest, with the token, to a thread that is there for it.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -37,8 +38,15 @@ class RunToken {
     return asked_.fetch_sub(answered, std::memory_order_acq_rel) == answered;
   }
 
+  // The holder's, instead of beginning or ending a round: the token is the next one's who calls
+  // TakeOver. The caller wakes that thread.
+  void HandOver() { left_.store(true, std::memory_order_release); }
+  // True: a token that was left is the caller's now.
+  bool TakeOver() { return left_.exchange(false, std::memory_order_acquire); }
+
  private:
   std::atomic<uint64_t> asked_{0};
+  std::atomic<bool> left_{false};
   uint64_t answered_ = 0;  // the holder's
 };
 

@@ -36,6 +36,21 @@ TEST(RunTokenTest, WhoAsksBeforeTheFirstRoundBeginsIsPartOfIt) {
   EXPECT_TRUE(token.EndRound());
 }
 
+TEST(RunTokenTest, ATokenThatWasLeftIsTakenOverOnce) {
+  RunToken token;
+  EXPECT_FALSE(token.TakeOver());
+  ASSERT_TRUE(token.Ask());
+  token.BeginRound();
+  EXPECT_FALSE(token.Ask());
+  token.HandOver();
+  EXPECT_FALSE(token.Ask()) << "nobody runs, but somebody will";
+  ASSERT_TRUE(token.TakeOver());
+  EXPECT_FALSE(token.TakeOver());
+  token.BeginRound();
+  EXPECT_TRUE(token.EndRound());
+  EXPECT_TRUE(token.Ask());
+}
+
 TEST(RunTokenTest, ManyThreadsLoseNothingAndNeverRunTogether) {
   constexpr int kThreads = 4;
   constexpr int64_t kEach = 20'000;

@@ -47,21 +47,40 @@ Replies::~Replies() {
 }
 
 void Replies::Send() {
+  // Mostly others' answers, while this thread's own clients wait.
+  constexpr int kSentHereMax = 16;
   if (!token_.Ask()) return;
+  int sent = 0;
   do {
     token_.BeginRound();
-    while (RequestHandle request = engine_.PopReady()) {
-      auto* const call = static_cast<InferCall*>(request->context);
-      CHECK(call != nullptr);
-      call->Finish(std::move(request));
+    while (SendNext()) {
+      if (++sent < kSentHereMax) continue;
+      token_.HandOver();
+      waker_.Wake();
+      return;
     }
   } while (!token_.EndRound());
+}
+
+bool Replies::SendNext() {
+  RequestHandle request = engine_.PopReady();
+  if (request == nullptr) return false;
+  auto* const call = static_cast<InferCall*>(request->context);
+  CHECK(call != nullptr);
+  call->Finish(std::move(request));
+  return true;
 }
 
 void Replies::Run() {
   while (true) {
     const uint32_t seen = waker_.epoch();
-    Send();
+    if (token_.TakeOver() || token_.Ask()) {
+      do {
+        token_.BeginRound();
+        while (SendNext()) {
+        }
+      } while (!token_.EndRound());
+    }
     if (stopping_.load(std::memory_order_acquire)) return;
     waker_.WaitUntil(seen, kNoDeadline);
   }

@@ -38,12 +38,13 @@ class Replies {
   Replies(Engine& engine, Waker& waker);
   ~Replies();  // stops; every call that is left was finished before
 
-  // Answers all that is ready, unless another thread is at it and will. The caller holds no lock
-  // that an InferCall's Finish takes.
+  // Answers what is ready, unless another thread is at it and will; what is too much for one caller
+  // is left to the thread. The caller holds no lock that an InferCall's Finish takes.
   void Send();
 
  private:
   void Run();
+  bool SendNext();
   Engine& engine_;
   Waker& waker_;
   RunToken token_;
