@@ -48,6 +48,12 @@ def make_read_only(folder):
             os.chmod(os.path.join(path, name), 0o444)
 
 
+def remove(folder):
+    for path, _, _ in os.walk(folder):
+        os.chmod(path, 0o700)
+    shutil.rmtree(folder)
+
+
 def state_of(folder):
     """What is in it; not when it was used last, which root may write anywhere."""
     state = {}
@@ -63,7 +69,7 @@ class WarmCache(unittest.TestCase):
     def setUpClass(cls):
         # Where any user may look: the folder of a test need not be such a place.
         cls.root = tempfile.mkdtemp(prefix="stampmill_warm_", dir="/tmp")
-        cls.addClassCleanup(shutil.rmtree, cls.root)
+        cls.addClassCleanup(remove, cls.root)
         os.chmod(cls.root, 0o755)
         cls.model = os.path.join(cls.root, "affine.onnx")
         shutil.copy(daemon.model("affine"), cls.model)
