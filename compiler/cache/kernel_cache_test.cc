@@ -306,6 +306,21 @@ TEST_F(KernelCacheTest, RefusesADirectoryThatOthersMayWrite) {
   EXPECT_EQ(file.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// As a volume that is given to a group comes, or one that everybody may write.
+TEST_F(KernelCacheTest, SaysWhyADirectoryOfAGroupOrOfEverybodyIsRefused) {
+  MakeModel(*Open());
+  for (const auto& [mode, words] : {std::pair(0775, "0775"), std::pair(0777, "0777"),
+                                    std::pair(01777, "1777"), std::pair(02775, "2775")}) {
+    ASSERT_EQ(chmod(directory().c_str(), static_cast<mode_t>(mode)), 0);
+    const absl::Status status = KernelCache::Open({.directory = directory()}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << words;
+    EXPECT_THAT(status.message(), HasSubstr("may be written by others than its owner"));
+    EXPECT_THAT(status.message(), HasSubstr(absl::StrCat("got mode ", words, ", limit 0755")));
+  }
+  ASSERT_EQ(chmod(directory().c_str(), 0755), 0);
+  EXPECT_TRUE(KernelCache::Open({.directory = directory()}).ok());
+}
+
 TEST_F(KernelCacheTest, RefusesAnObjectThatOthersMayWrite) {
   const ModelRecord record = MakeModel(*Open());
   fs::permissions(v1() / "objects" / record.program.ToHex(), fs::perms::others_write,
