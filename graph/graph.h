@@ -83,6 +83,14 @@ struct DimCheck {
   std::string message;
 };
 
+// What an operator demands of an integer input of the model whose elements it reads at: each in
+// [-limit, limit - 1] (Program::IndexBound).
+struct IndexBound {
+  ValueId input = kNoValue;
+  int64_t limit = 0;
+  std::string reader;  // who demands it
+};
+
 class Graph {
  public:
   ValueId AddValue(Value value);
@@ -124,6 +132,9 @@ class Graph {
   // Conditions under which the inferred shapes are right for a request, each once.
   void AddCheck(DimCheck check);
   std::span<const DimCheck> checks() const { return checks_; }
+  // One for each input: the tightest.
+  void AddIndexBound(IndexBound bound);
+  std::span<const IndexBound> index_bounds() const { return index_bounds_; }
 
   // Removes nodes whose outputs nobody uses. Returns how many.
   int RemoveDeadNodes();
@@ -152,6 +163,7 @@ class Graph {
   std::vector<ValueId> outputs_;
   std::vector<std::string> output_names_;
   std::vector<DimCheck> checks_;
+  std::vector<IndexBound> index_bounds_;
 };
 
 inline void Graph::AddCheck(DimCheck check) {
@@ -159,6 +171,15 @@ inline void Graph::AddCheck(DimCheck check) {
     if (known.nonzero == check.nonzero) return;
   }
   checks_.push_back(std::move(check));
+}
+
+inline void Graph::AddIndexBound(IndexBound bound) {
+  for (IndexBound& known : index_bounds_) {
+    if (known.input != bound.input) continue;
+    if (bound.limit < known.limit) known = std::move(bound);
+    return;
+  }
+  index_bounds_.push_back(std::move(bound));
 }
 
 }  // namespace stampmill

@@ -1,8 +1,9 @@
 // Operators that read elements at positions given by another tensor: Gather, GatherElements,
 // GatherND, Compress.
 //
-// Negative indices count from the end. An index out of range is the model's fault and never reads
-// outside: it is clamped in kernels and an error in the reference and where it is known.
+// Negative indices count from the end. An index out of range is an error in the reference, where it
+// is known, and where it is an element of the model's input (InferContext::CheckIndices). One that
+// the model computes is its own fault and never reads outside: kernels clamp it.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -35,6 +36,11 @@ absl::Status CheckIndexType(InferContext& context, size_t i) {
   ASSIGN_OR_RETURN(const DType dtype, context.InputDType(i));
   if (dtype == DType::kI32 || dtype == DType::kI64) return absl::OkStatus();
   return context.Error(absl::StrCat("indices are ", Name(dtype), ", must be i32 or i64"));
+}
+
+void CheckTuples(InferContext& context, std::span<const DimExpr> extents) {
+  const bool same = std::ranges::all_of(extents, [&](const DimExpr& e) { return e == extents[0]; });
+  if (same && !extents.empty()) context.CheckIndices(1, extents[0]);
 }
 
 namespace {
@@ -104,6 +110,7 @@ absl::Status InferGather(InferContext& context) {
         context.Check(inside, absl::StrCat("index ", index->ToString(),
                                            " is outside of an axis of ", data[axis].ToString())));
   }
+  context.CheckIndices(1, data[axis]);
   Shape shape(data.begin(), data.begin() + static_cast<int64_t>(axis));
   shape.insert(shape.end(), indices.begin(), indices.end());
   shape.insert(shape.end(), data.begin() + static_cast<int64_t>(axis) + 1, data.end());
@@ -194,6 +201,7 @@ absl::Status InferGatherElements(InferContext& context) {
     RETURN_IF_ERROR(context.Check(IsNot(IsLess(data[d], indices[d])),
                                   absl::StrCat("indices: dim ", d, " is longer than data's")));
   }
+  context.CheckIndices(1, data[axis]);
   RETURN_IF_ERROR(context.SetOutput(0, dtype, std::move(indices)));
   return FollowMoves(context, kFirstInput, GatherElementsReference);
 }
@@ -287,6 +295,7 @@ absl::Status InferGatherND(InferContext& context) {
   for (size_t d = 0; d < axes.batch; ++d) {
     RETURN_IF_ERROR(RequireEqual(context, data[d], indices[d], absl::StrCat("batch dim ", d)));
   }
+  CheckTuples(context, std::span(data).subspan(axes.batch, axes.depth));
   Shape shape(indices.begin(), indices.end() - 1);
   shape.insert(shape.end(), data.begin() + static_cast<int64_t>(axes.batch + axes.depth),
                data.end());

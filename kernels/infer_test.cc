@@ -274,6 +274,39 @@ TEST(OpTable, NamesEachOperatorOnce) {
   EXPECT_NE(FindOp("ai.onnx", "Add"), nullptr);
 }
 
+TEST_F(InferTest, IndicesThatAreInputsOfTheModelAreBounded) {
+  const ValueId table = graph_.AddConstant("table", Random(DType::kF32, {30, 4}, 1));
+  const ValueId small = graph_.AddConstant("small", Random(DType::kF32, {5, 4}, 1));
+  const ValueId square = graph_.AddConstant("square", Random(DType::kF32, {9, 9}, 1));
+  const ValueId open = graph_.AddInput("open", DType::kF32, {kN, 4});
+  const ValueId ids = graph_.AddInput("ids", DType::kI32, {kN});
+  const ValueId wide = graph_.AddInput("wide", DType::kI64, {kN});
+  const ValueId pairs = graph_.AddInput("pairs", DType::kI64, {kN, 2});
+  const ValueId free = graph_.AddInput("free", DType::kI64, {kN});
+  const ValueId same = Op("Unsqueeze", {Op("Cast", {ids}, {{"to", int64_t{7}}}), Const({0})});
+  const ValueId places = graph_.AddInput("places", DType::kI64, {3});
+  const ValueId updates = graph_.AddInput("updates", DType::kF32, {3});
+  const ValueId row = graph_.AddConstant("row", Random(DType::kF32, {6}, 1));
+  graph_.SetOutputs({Op("ScatterElements", {row, places, updates}), Op("Gather", {table, same}),
+                     Op("Gather", {small, ids}), Op("Gather", {table, ids}),
+                     // Not the input's own elements, or no fixed extent.
+                     Op("Gather", {table, Op("Cast", {wide}, {{"to", int64_t{6}}})}),
+                     Op("Gather", {table, Op("Add", {free, Const({1})})}),
+                     Op("Gather", {open, free}), Op("GatherND", {square, pairs})});
+  ASSERT_TRUE(InferShapes(graph_, {}).ok());
+  ASSERT_EQ(graph_.index_bounds().size(), 3u);
+  const auto limit = [&](ValueId input) {
+    for (const IndexBound& bound : graph_.index_bounds()) {
+      if (bound.input == input) return bound.limit;
+    }
+    return int64_t{0};
+  };
+  EXPECT_EQ(limit(ids), 5);  // the tightest
+  EXPECT_EQ(limit(pairs), 9);
+  EXPECT_EQ(limit(places), 6);
+  EXPECT_THAT(graph_.index_bounds()[1].reader, HasSubstr("(Gather"));
+}
+
 TEST_F(InferTest, RoundingNoiseMovesWhatIsComputedAndNothingElse) {
   const ValueId x = graph_.AddInput("x", DType::kF32, {4});
   const ValueId one = graph_.AddConstant("one", Values(DType::kF32, {1}, {1}));

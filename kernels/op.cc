@@ -1,6 +1,8 @@
 // What a shape rule sees: access to the node's values with errors that name the node and the input.
 #include "kernels/op.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
@@ -12,6 +14,20 @@ namespace {
 std::string InputName(const Graph& graph, const Node& node, size_t i) {
   if (i >= node.inputs.size() || node.inputs[i] == kNoValue) return absl::StrCat("input ", i);
   return absl::StrCat("input ", i, " ('", graph.value(node.inputs[i]).name, "')");
+}
+
+// Whether a node's one output has the elements of its first input, none altered.
+bool KeepsIntegers(const Graph& graph, const Node& node) {
+  if (!node.domain.empty() || node.inputs.empty() || node.inputs[0] == kNoValue) return false;
+  if (node.op_type == "Cast") {
+    const DType from = graph.value(node.inputs[0]).dtype;
+    const DType to = graph.value(node.outputs[0]).dtype;
+    return from == to || (from == DType::kI32 && to == DType::kI64);
+  }
+  for (const char* const mover : {"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten"}) {
+    if (node.op_type == mover) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -129,6 +145,19 @@ absl::Status InferContext::Check(const DimExpr& nonzero, absl::string_view what)
   if (nonzero.LowerBound().value_or(0) > 0) return absl::OkStatus();
   graph_.AddCheck({nonzero, absl::StrCat(node_.Describe(), ": ", what)});
   return absl::OkStatus();
+}
+
+void InferContext::CheckIndices(size_t i, const DimExpr& extent) {
+  if (!extent.is_constant() || *extent.constant() < 1) return;
+  ValueId id = node_.inputs[i];
+  while (graph_.value(id).producer >= 0) {
+    const Node& node = graph_.node(graph_.value(id).producer);
+    if (!KeepsIntegers(graph_, node)) return;
+    id = node.inputs[0];
+  }
+  const std::span<const ValueId> inputs = graph_.inputs();
+  if (std::find(inputs.begin(), inputs.end(), id) == inputs.end()) return;
+  graph_.AddIndexBound({.input = id, .limit = *extent.constant(), .reader = node_.Describe()});
 }
 
 absl::Status InferContext::Error(absl::string_view message) const {

@@ -62,6 +62,11 @@ class InferContext {
   // a Program::Check. INVALID_ARGUMENT when it can never hold. `what` says what must hold.
   absl::Status Check(const DimExpr& nonzero, absl::string_view what);
 
+  // Elements of input `i` are positions on an axis of `extent`, negative ones from its end. Where
+  // they come from an input of the model unchanged and the extent is fixed, requests with others
+  // are refused (Program::IndexBound).
+  void CheckIndices(size_t i, const DimExpr& extent);
+
   // An INVALID_ARGUMENT status that begins with the node's description.
   absl::Status Error(absl::string_view message) const;
   // An UNIMPLEMENTED one.

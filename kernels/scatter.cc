@@ -117,6 +117,7 @@ absl::Status InferScatterElements(InferContext& context) {
     RETURN_IF_ERROR(context.Check(IsNot(IsLess(data[d], indices[d])),
                                   absl::StrCat("indices: dim ", d, " is longer than data's")));
   }
+  context.CheckIndices(1, data[axis]);
   RETURN_IF_ERROR(context.SetOutput(0, dtype, std::move(data)));
   return FollowReplaced(context, ScatterElementsReference);
 }
@@ -278,6 +279,7 @@ absl::Status InferScatterND(InferContext& context) {
     RETURN_IF_ERROR(
         RequireEqual(context, updates[d], want[d], absl::StrCat("dim ", d, " of updates")));
   }
+  CheckTuples(context, std::span(data).first(tuple));
   RETURN_IF_ERROR(context.SetOutput(0, dtype, std::move(data)));
   return FollowReplaced(context, ScatterNDReference);
 }

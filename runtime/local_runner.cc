@@ -58,6 +58,7 @@ absl::Status LocalRunner::Begin(std::span<const Tensor> inputs) {
           absl::StrCat("input '", expected[i].name, "': got ", inputs[i].bytes().size(),
                        " bytes, the program reads ", step_->input_bytes(index)));
     }
+    RETURN_IF_ERROR(model_->CheckIndices(index, inputs[i].bytes()));
     step_->BindInput(index, Ref(inputs[i].bytes()));
   }
   return absl::OkStatus();

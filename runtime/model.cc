@@ -3,11 +3,13 @@
 #include "runtime/model.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "devices/limits.h"
+#include "graph/tensor.h"
 
 namespace stampmill {
 namespace {
@@ -181,6 +183,44 @@ absl::Status Model::BindSymbols(std::span<const TensorShape* const> shapes,
       }
       value = shape[d];
     }
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+// The first element outside of [-limit, limit - 1]; -1: none.
+template <typename T>
+int64_t FindOutside(std::span<const std::byte> bytes, int64_t limit) {
+  const auto count = static_cast<int64_t>(bytes.size() / sizeof(T));
+  // Nearly always all are inside: a pass without branches first.
+  bool inside = true;
+  const auto is_inside = [&](int64_t i) {
+    T value;
+    std::memcpy(&value, bytes.data() + static_cast<size_t>(i) * sizeof(T), sizeof(T));
+    return value >= -limit && value < limit;
+  };
+  for (int64_t i = 0; i < count; ++i) inside &= is_inside(i);
+  if (inside) return -1;
+  int64_t first = 0;
+  while (first < count && is_inside(first)) ++first;
+  return first;
+}
+
+}  // namespace
+
+absl::Status Model::CheckIndices(int32_t input, std::span<const std::byte> bytes) const {
+  for (const Program::IndexBound& bound : program().index_bounds) {
+    if (bound.input != input) continue;
+    const ModelTensor& tensor = inputs_[static_cast<size_t>(input)];
+    const bool wide = tensor.dtype == DType::kI64;
+    const int64_t outside =
+        wide ? FindOutside<int64_t>(bytes, bound.limit) : FindOutside<int32_t>(bytes, bound.limit);
+    if (outside < 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "input '", tensor.name, "': element ", outside, ": got ",
+        LoadAsInt64(tensor.dtype, bytes.data() + static_cast<size_t>(outside) * (wide ? 8 : 4)),
+        ", limits ", -bound.limit, " and ", bound.limit - 1, " (indices of ", bound.reader, ")"));
   }
   return absl::OkStatus();
 }

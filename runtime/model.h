@@ -71,6 +71,10 @@ class Model {
   absl::Status BindSymbols(std::span<const TensorShape* const> shapes,
                            std::span<int64_t> values) const;
 
+  // INVALID_ARGUMENT when an element of this input is a position that an operator has not
+  // (Program::IndexBound): names input, element, limits and operator. `bytes` need no alignment.
+  absl::Status CheckIndices(int32_t input, std::span<const std::byte> bytes) const;
+
  private:
   Model() = default;
   absl::Status ResolveLaunches();

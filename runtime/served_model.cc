@@ -226,6 +226,7 @@ absl::Status ServedModel::PrepareInput(InputTensor& input, Request& request) con
         absl::StrCat("input byte size mismatch for input '", expected.name, "' for model '", name(),
                      "'. Expected ", *elements * element_bytes, ", got ", input.bytes.size()));
   }
+  RETURN_IF_ERROR(model_->CheckIndices(input.index, input.bytes));
   if (const Reshape& reshape = input_reshapes_[index]; reshape.active) {
     shape = ApplyReshape(shape, max_batch_size > 0 ? 1 : 0, reshape.client, reshape.model);
   }

@@ -190,6 +190,24 @@ TEST_F(CommandsTest, InputsComeFromFiles) {
   EXPECT_EQ(Call(RunRun, {model(), CacheDir(), "--input=a/x=/no/such.npy"}).exit, kExitFailed);
 }
 
+TEST_F(CommandsTest, IndicesThatAnOperatorDoesNotHaveAreRefused) {
+  const KernelModel gather = {.name = "gather",
+                              .op_type = "Gather",
+                              .inputs = {{.name = "data", .shape = {10, 4}},
+                                         {.name = "ids", .dtype = DType::kI64, .shape = {100}}}};
+  std::ofstream(At("g.onnx"), std::ios::binary) << SerializeKernelModel(gather, 1);
+  const auto run = [&](const char* largest) {
+    return Call(RunRun, {At("g.onnx"), CacheDir(), "--threads=1", "--random-inputs", "--verify",
+                         absl::StrCat("--random-int-max=", largest)});
+  };
+  EXPECT_EQ(run("9").exit, kExitDone);
+  const Outcome refused = run("10");
+  EXPECT_EQ(refused.exit, kExitFailed);
+  EXPECT_THAT(refused.error, HasSubstr("input 'ids': element "));
+  EXPECT_THAT(refused.error, HasSubstr("got 10, limits -10 and 9 (indices of node"));
+  EXPECT_THAT(refused.error, HasSubstr("Gather"));
+}
+
 TEST_F(CommandsTest, SeveralTargetsInOneCall) {
   const Outcome compiled = Compile("cpu:x86-64,cpu:x86-64-v3");
   ASSERT_EQ(compiled.exit, kExitDone) << compiled.error;

@@ -39,14 +39,15 @@ class Builder {
         dims_(InputSymbols(stages)),
         buffers_(stages.values.size(), -1) {}
 
-  absl::StatusOr<CompiledModel> Build(std::span<const DimCheck> checks) {
+  absl::StatusOr<CompiledModel> Build(const Graph& graph) {
     RETURN_IF_ERROR(AddInterface());
     for (const Stage& stage : stages_.stages) RETURN_IF_ERROR(AddStage(stage));
     RETURN_IF_ERROR(AddOutputCopies());
-    for (const DimCheck& check : checks) {
+    for (const DimCheck& check : graph.checks()) {
       ASSIGN_OR_RETURN(const int32_t place, Place(check.nonzero));
       program().checks.push_back({.place = place, .message = check.message});
     }
+    AddIndexBounds(graph);
     Finish();
     RETURN_IF_ERROR(VerifyButCode());
     return std::move(model_);
@@ -191,6 +192,16 @@ class Builder {
     return absl::OkStatus();
   }
 
+  void AddIndexBounds(const Graph& graph) {
+    for (size_t i = 0; i < graph.inputs().size(); ++i) {
+      for (const IndexBound& bound : graph.index_bounds()) {
+        if (bound.input != graph.inputs()[i]) continue;
+        program().index_bounds.push_back(
+            {.input = static_cast<int32_t>(i), .limit = bound.limit, .reader = bound.reader});
+      }
+    }
+  }
+
   // The program with a stand-in for each object that is yet to be made.
   absl::Status VerifyButCode() const {
     Program program = model_.program;
@@ -228,10 +239,9 @@ class Builder {
 
 }  // namespace
 
-absl::StatusOr<CompiledModel> BuildProgram(const StageGraph& stages,
-                                           std::span<const DimCheck> checks,
+absl::StatusOr<CompiledModel> BuildProgram(const StageGraph& stages, const Graph& graph,
                                            const PassOptions& options) {
-  return Builder(stages, options).Build(checks);
+  return Builder(stages, options).Build(graph);
 }
 
 void PlaceKernels(CompiledModel& model, const std::vector<int32_t>& placement,

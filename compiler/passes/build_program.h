@@ -7,9 +7,9 @@
 
 namespace stampmill {
 
+// `graph` is what the stages were lowered from: its checks and index bounds are taken over.
 // UNIMPLEMENTED when a size is known only from data.
-absl::StatusOr<CompiledModel> BuildProgram(const StageGraph& stages,
-                                           std::span<const DimCheck> checks,
+absl::StatusOr<CompiledModel> BuildProgram(const StageGraph& stages, const Graph& graph,
                                            const PassOptions& options);
 
 }  // namespace stampmill

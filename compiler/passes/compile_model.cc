@@ -36,7 +36,7 @@ absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& optio
     RETURN_IF_ERROR(Verify(stages));
   }
   RemoveUnreadStages(stages);
-  ASSIGN_OR_RETURN(CompiledModel model, BuildProgram(stages, graph.checks(), options));
+  ASSIGN_OR_RETURN(CompiledModel model, BuildProgram(stages, graph, options));
   model.program.model_name = graph.name;
   return model;
 }

@@ -1,4 +1,4 @@
-// Byte table of a program (little endian, version 1). string = u32 length and bytes; list of X =
+// Byte table of a program (little endian, version 2). string = u32 length and bytes; list of X =
 // u32 count and so many X; place, index = i32, -1 where none; digest = 32 bytes.
 //
 //   8 bytes        magic "STMPPRG\0"
@@ -8,6 +8,7 @@
 //   list of string symbols
 //   list of        dims: u8 kind, i32 a, i32 b, i64 value
 //   list of        checks: place, string message
+//   list of        index bounds: index input, i64 limit, string reader
 //   list of tensor inputs, then outputs: string name, u8 dtype, list of {i64 fixed, place}, buffer
 //   list of        buffers: u8 kind, size place, index, u64 weight_offset, u64 weight_size,
 //                  i32 first_command, i32 last_command
@@ -95,6 +96,12 @@ void Write(ByteWriter& out, const Program::Check& check) {
   out.String(check.message);
 }
 
+void Write(ByteWriter& out, const Program::IndexBound& bound) {
+  out.I32(bound.input);
+  out.I64(bound.limit);
+  out.String(bound.reader);
+}
+
 void Write(ByteWriter& out, const std::string& text) { out.String(text); }
 
 template <typename T>
@@ -110,6 +117,8 @@ template <>
 constexpr size_t kBytesMin<DimTable::Instruction> = 1 + 4 + 4 + 8;
 template <>
 constexpr size_t kBytesMin<Program::Check> = 4 + 4;
+template <>
+constexpr size_t kBytesMin<Program::IndexBound> = 4 + 8 + 4;
 template <>
 constexpr size_t kBytesMin<ProgramDim> = 8 + 4;
 template <>
@@ -148,6 +157,12 @@ void Read(ByteReader& in, DimTable::Instruction& instruction) {
 void Read(ByteReader& in, Program::Check& check) {
   check.place = in.I32();
   Read(in, check.message);
+}
+
+void Read(ByteReader& in, Program::IndexBound& bound) {
+  bound.input = in.I32();
+  bound.limit = in.I64();
+  Read(in, bound.reader);
 }
 
 void Read(ByteReader& in, ProgramDim& dim) {
@@ -220,6 +235,7 @@ std::string Program::Serialize() const {
   WriteList(out, symbols);
   WriteList(out, dims);
   WriteList(out, checks);
+  WriteList(out, index_bounds);
   WriteList(out, inputs);
   WriteList(out, outputs);
   WriteList(out, buffers);
@@ -249,6 +265,7 @@ absl::StatusOr<Program> Program::Parse(std::span<const std::byte> bytes) {
   ReadList(in, program.symbols);
   ReadList(in, program.dims);
   ReadList(in, program.checks);
+  ReadList(in, program.index_bounds);
   ReadList(in, program.inputs);
   ReadList(in, program.outputs);
   ReadList(in, program.buffers);

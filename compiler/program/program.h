@@ -25,7 +25,7 @@
 
 namespace stampmill {
 
-inline constexpr uint32_t kProgramVersion = 1;
+inline constexpr uint32_t kProgramVersion = 2;
 
 // A dim of an interface tensor: a fixed value or a place in the dim table.
 struct ProgramDim {
@@ -86,6 +86,14 @@ struct Program {
     std::string message;
   };
   std::vector<Check> checks;
+  // Inputs whose elements an operator reads at: a request with one outside of [-limit, limit - 1]
+  // is refused, naming `reader`. At most one for each input, ascending.
+  struct IndexBound {
+    int32_t input = -1;
+    int64_t limit = 0;
+    std::string reader;
+  };
+  std::vector<IndexBound> index_bounds;
   std::vector<ProgramTensor> inputs;
   std::vector<ProgramTensor> outputs;
   std::vector<ProgramBuffer> buffers;

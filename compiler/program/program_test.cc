@@ -15,7 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(ProgramTest, IsTheSameAfterSerialisation) {
-  const Program program = MakeTestProgram();
+  Program program = MakeTestProgram();
+  program.inputs[0].dtype = DType::kI32;
+  program.index_bounds = {{.input = 0, .limit = 77, .reader = "node 'g' (Gather)"}};
   ASSERT_TRUE(program.Verify().ok()) << program.Verify();
   const std::string bytes = program.Serialize();
   const auto parsed = Program::Parse(AsBytes(bytes));
@@ -25,6 +27,8 @@ TEST(ProgramTest, IsTheSameAfterSerialisation) {
   EXPECT_EQ(parsed->buffers[4].last_command, 1);
   EXPECT_EQ(parsed->inputs[0].dims[1].fixed, 4);
   EXPECT_EQ(parsed->weights, program.weights);
+  EXPECT_EQ(parsed->index_bounds[0].limit, 77);
+  EXPECT_EQ(parsed->index_bounds[0].reader, "node 'g' (Gather)");
 }
 
 TEST(ProgramTest, RefusesEveryTruncation) {
@@ -62,6 +66,18 @@ TEST(ProgramTest, VerifyNamesTheBrokenRule) {
       {"operand a", [](Program& p) { p.dims[2].a = -1; }},
       {"unknown kind", [](Program& p) { p.dims[2].kind = static_cast<DimExpr::Kind>(99); }},
       {"check", [](Program& p) { p.checks[0].place = 4; }},
+      {"index bound 0: input", [](Program& p) { p.index_bounds = {{1, 5, "g"}}; }},
+      {"not of i32 or i64", [](Program& p) { p.index_bounds = {{0, 5, "g"}}; }},
+      {"index bound 0: limit 0",
+       [](Program& p) {
+         p.inputs[0].dtype = DType::kI32;
+         p.index_bounds = {{0, 0, "g"}};
+       }},
+      {"not ascending",
+       [](Program& p) {
+         p.inputs[0].dtype = DType::kI32;
+         p.index_bounds = {{0, 5, "g"}, {0, 6, "g"}};
+       }},
       {"batch symbol", [](Program& p) { p.batch_symbol = "M"; }},
       {"twice", [](Program& p) { p.outputs[1].name = "y"; }},
       {"unknown dtype", [](Program& p) { p.inputs[0].dtype = static_cast<DType>(77); }},

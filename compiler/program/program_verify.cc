@@ -55,6 +55,17 @@ void VerifyDims(const Program& program, Rules& rules) {
   for (const Program::Check& check : program.checks) {
     rules.Index(check.place, program.dims.size(), false, "check '", check.message, "'");
   }
+  for (size_t i = 0; i < program.index_bounds.size(); ++i) {
+    const Program::IndexBound& bound = program.index_bounds[i];
+    const std::string what = absl::StrCat("index bound ", i);
+    rules.Index(bound.input, program.inputs.size(), false, what, ": input");
+    if (!rules.status().ok()) return;
+    const DType dtype = program.inputs[static_cast<size_t>(bound.input)].dtype;
+    rules.Require(dtype == DType::kI32 || dtype == DType::kI64, what, ": not of i32 or i64");
+    rules.Require(bound.limit > 0, what, ": limit ", bound.limit);
+    rules.Require(i == 0 || bound.input > program.index_bounds[i - 1].input, what,
+                  ": not ascending");
+  }
   rules.Require(program.batch_symbol.empty() || names.contains(program.batch_symbol),
                 "batch symbol '", program.batch_symbol, "': unknown");
 }

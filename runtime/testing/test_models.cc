@@ -116,6 +116,10 @@ Program MakeAddProgram(const AddModelOptions& options) {
 absl::StatusOr<ModelImage> MakeAddModel(const AddModelOptions& options) {
   ModelImage image;
   image.program = MakeAddProgram(options);
+  if (options.index_limit > 0) {
+    image.program.index_bounds = {
+        {.input = 0, .limit = options.index_limit, .reader = "node 'g' (Gather)"}};
+  }
   ASSIGN_OR_RETURN(Artifact kernels, TestKernels());
   image.artifacts.push_back(std::move(kernels));
   return image;

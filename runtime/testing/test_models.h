@@ -15,7 +15,8 @@ struct AddModelOptions {
   int64_t columns = 4;  // -1: a symbol, "S"
   int32_t addend = 1;
   bool batchable = true;
-  int64_t rows_max = -1;  // >= 0: a check of the program fails requests with more rows
+  int64_t index_limit = 0;  // > 0, of the image: elements of IN are in [-it, it - 1]
+  int64_t rows_max = -1;    // >= 0: a check of the program fails requests with more rows
   bool second_output = false;
   bool fail = false;          // the second launch fails
   int64_t nanos_per_row = 0;  // > 0: tells the device that a row takes so long
