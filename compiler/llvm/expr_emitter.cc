@@ -1,5 +1,9 @@
 #include "compiler/llvm/expr_emitter.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+
 #include "base/check.h"
 #include "compiler/codegen/access.h"
 #include "compiler/llvm/scalar_ops.h"
@@ -12,6 +16,19 @@ namespace {
 
 bool IsVector(const llvm::Value* value) { return value->getType()->isVectorTy(); }
 bool IsUniform(const Lane& lane) { return lane.step == nullptr && !IsVector(lane.value); }
+
+// Of a linear offset that grows or shrinks by so little that reading what lies between costs less
+// than gathering.
+std::optional<int64_t> ShortStride(const Lane& offset, int64_t lanes) {
+  constexpr int64_t kApartMax = 4;
+  constexpr int64_t kLanesMin = 4;
+  if (offset.step == nullptr || lanes < kLanesMin) return std::nullopt;
+  auto* step = llvm::dyn_cast<llvm::ConstantInt>(offset.step);
+  if (step == nullptr) return std::nullopt;
+  int64_t stride = step->getSExtValue();
+  if (stride == 0 || stride > kApartMax || stride < -kApartMax) return std::nullopt;
+  return stride;
+}
 
 llvm::Value* ZeroBlock(llvm::Module& module) {
   constexpr char kName[] = "stampmill_zeros";
@@ -181,6 +198,8 @@ Lane ExprEmitter::EmitLoad(const Expr& e) {
     raw = LoadAt(view, Element(view, offset.value), 1);
   } else if (offset.step != nullptr && Ir::IsInt(offset.step, 1)) {
     raw = LoadAt(view, Element(view, offset.value), scope_.lanes);
+  } else if (std::optional<int64_t> stride = ShortStride(offset, scope_.lanes)) {
+    raw = LoadStrided(view, offset.value, *stride);
   } else {
     raw = Gather(view, offset, nullptr);
   }
@@ -192,6 +211,29 @@ llvm::Value* ExprEmitter::AddressOf(const Expr& load) {
   std::vector<Lane> coordinates;
   for (const Expr& coordinate : load.operands()) coordinates.push_back(Emit(coordinate));
   return Element(view, Offset(view, coordinates).value);
+}
+
+// Vectors side by side from the first element that is wanted to the last, and nothing beyond; then
+// the elements are picked out of them.
+llvm::Value* ExprEmitter::LoadStrided(const BufferView& view, llvm::Value* offset, int64_t stride) {
+  int64_t lanes = scope_.lanes;
+  int64_t apart = std::abs(stride);
+  int64_t span = (lanes - 1) * apart + 1;
+  if (stride < 0) offset = ir_.Add(offset, ir_.Int(1 - span));
+  llvm::Value* result = nullptr;
+  for (int64_t part = 0; part < apart; ++part) {
+    int64_t begin = std::min(part * lanes, span - lanes);
+    llvm::Value* loaded = LoadAt(view, Element(view, ir_.Add(offset, ir_.Int(begin))), lanes);
+    std::vector<int> picks;
+    for (int64_t n = 0; n < lanes; ++n) {
+      int64_t at = (stride < 0 ? lanes - 1 - n : n) * apart;
+      bool is_here = std::min(at / lanes, apart - 1) == part;
+      picks.push_back(static_cast<int>(is_here ? lanes + at - begin : n));
+    }
+    if (result == nullptr) result = llvm::PoisonValue::get(loaded->getType());
+    result = b_.CreateShuffleVector(result, loaded, picks);
+  }
+  return result;
 }
 
 llvm::Value* ExprEmitter::Gather(const BufferView& view, Lane offset, llvm::Value* mask) {

@@ -3,9 +3,10 @@
 //
 // A value is a Lane: the same for all lanes (uniform), i64 and growing by a constant step from lane
 // to lane (linear), or a vector. Addresses stay uniform or linear as long as they can: a load whose
-// address grows by one element is one vector load, one that does not grow is a splat, every other
-// one gathers. No branches are emitted: a guarded load that is not to happen reads a block of
-// zeros instead, or is masked. Nodes are computed once for each emitter.
+// address grows by one element is one vector load, one that does not grow is a splat, one that
+// grows or shrinks by a few is as many vector loads; every other one gathers. No branches are
+// emitted: a guarded load that is not to happen reads a block of zeros instead, or is masked. Nodes
+// are computed once for each emitter.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +62,7 @@ class ExprEmitter {
   Lane EmitLoad(const Expr& e);
   Lane EmitGuardedLoad(const Expr& e);
   llvm::Value* LoadAt(const BufferView& view, llvm::Value* address, int64_t lanes);
+  llvm::Value* LoadStrided(const BufferView& view, llvm::Value* offset, int64_t stride);
   llvm::Value* Gather(const BufferView& view, Lane offset, llvm::Value* mask);
   llvm::Value* FromMemory(DType dtype, llvm::Value* raw);
   llvm::Value* ToMemory(DType dtype, llvm::Value* value);

@@ -3,6 +3,7 @@
 #include "compiler/llvm/nest_emitter.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -238,6 +239,23 @@ TEST(NestEmitterTest, PadsWhatItTransposes) {
     nest.output = {dtype, nest.kept};
     ExpectRight(nest, {{"H", 40}, {"W", 61}});
     ExpectRight(nest, {{"H", 3}, {"W", 0}});
+  }
+}
+
+TEST(NestEmitterTest, CopiesWithStridesForwardsAndBackwards) {
+  for (DType dtype : {DType::kF32, DType::kU8, DType::kF16, DType::kI64, DType::kBool}) {
+    for (int64_t stride : {-5, -4, -3, -2, -1, 2, 3, 4, 5}) {
+      int64_t apart = std::abs(stride);
+      Nest nest;
+      nest.kept = {S("M"), S("N")};
+      // The last element that is wanted is the operand's last, or first.
+      nest.operands = {{dtype, {S("M"), (S("N") + -1) * apart + 1}}};
+      Expr at = C(1) * Expr::ConstantInt(DType::kI64, stride);
+      if (stride < 0) at = at + Expr::Dim((S("N") + -1) * apart);
+      nest.result = Load(nest, 0, {C(0), at});
+      nest.output = {dtype, nest.kept};
+      for (int64_t size : {1, 3, 4, 16, 63, 64, 200}) ExpectRight(nest, {{"M", 3}, {"N", size}});
+    }
   }
 }
 
