@@ -9,8 +9,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
+#include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -160,20 +161,62 @@ absl::Status WriteAll(const FileDescriptor& fd, std::span<const std::byte> bytes
   return absl::OkStatus();
 }
 
+absl::StatusOr<FileReplacement> FileReplacement::Begin(absl::string_view path, mode_t mode) {
+  FileReplacement replacement;
+  replacement.target_ = std::string(path);
+  struct stat info;
+  if (lstat(replacement.target_.c_str(), &info) == 0) {
+    if (S_ISLNK(info.st_mode)) {
+      const std::unique_ptr<char, decltype(&free)> led_to(
+          realpath(replacement.target_.c_str(), nullptr), &free);
+      if (stat(replacement.target_.c_str(), &info) != 0) {
+        return absl::InvalidArgumentError(absl::StrCat("write ", path, ": a link to nothing"));
+      }
+      // The links of /proc lead to things that have no path: those are none to be replaced.
+      if (led_to != nullptr && S_ISREG(info.st_mode)) replacement.target_ = led_to.get();
+      if (led_to == nullptr && S_ISREG(info.st_mode)) return SystemError("realpath", path);
+    }
+    if (S_ISCHR(info.st_mode) || S_ISFIFO(info.st_mode)) {
+      ASSIGN_OR_RETURN(replacement.file_, OpenFile(path, O_WRONLY));
+      return replacement;
+    }
+    if (!S_ISREG(info.st_mode)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("write ", path, ": got a ",
+                       S_ISDIR(info.st_mode)    ? "directory"
+                       : S_ISSOCK(info.st_mode) ? "socket"
+                                                : "block device",
+                       ", limit a file, a character device or a pipe"));
+    }
+  }
+  std::string temporary = replacement.target_ + ".XXXXXX";
+  replacement.file_ = FileDescriptor(mkostemp(temporary.data(), O_CLOEXEC));
+  if (!replacement.file_.valid()) return SystemError("create", temporary);
+  replacement.temporary_ = std::move(temporary);
+  if (fchmod(replacement.file_.get(), mode) != 0) {
+    return SystemError("chmod", replacement.temporary_);
+  }
+  return replacement;
+}
+
+FileReplacement::~FileReplacement() {
+  if (file_.valid() && !temporary_.empty()) unlink(temporary_.c_str());
+}
+
+absl::Status FileReplacement::Commit() {
+  if (temporary_.empty()) return absl::OkStatus();
+  if (fsync(file_.get()) != 0) return SystemError("fsync", temporary_);
+  if (rename(temporary_.c_str(), target_.c_str()) != 0) return SystemError("rename", target_);
+  temporary_.clear();
+  file_.Close();
+  return SyncDirectoryOf(target_);
+}
+
 absl::Status AtomicReplaceFile(absl::string_view path, std::span<const std::byte> bytes,
                                mode_t mode) {
-  const std::string target(path);
-  std::string temporary = target + ".XXXXXX";
-  FileDescriptor fd(mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd.valid()) return SystemError("create", temporary);
-  absl::Cleanup remove = [&] { unlink(temporary.c_str()); };
-  if (fchmod(fd.get(), mode) != 0) return SystemError("chmod", temporary);
-  RETURN_IF_ERROR(WriteAll(fd, bytes, temporary));
-  if (fsync(fd.get()) != 0) return SystemError("fsync", temporary);
-  fd.Close();
-  if (rename(temporary.c_str(), target.c_str()) != 0) return SystemError("rename", target);
-  std::move(remove).Cancel();
-  return SyncDirectoryOf(target);
+  ASSIGN_OR_RETURN(FileReplacement replacement, FileReplacement::Begin(path, mode));
+  RETURN_IF_ERROR(WriteAll(replacement.file(), bytes, path));
+  return replacement.Commit();
 }
 
 absl::StatusOr<FileDescriptor> CreateMemfd(absl::string_view name, uint64_t size) {

@@ -89,9 +89,34 @@ absl::StatusOr<std::string> ReadFile(absl::string_view path, uint64_t size_max =
 absl::Status WriteAll(const FileDescriptor& fd, std::span<const std::byte> bytes,
                       absl::string_view path);
 
-// Replaces `path` in one step: a temporary file beside it is written, synced and renamed over it,
-// and the directory synced. Readers see the old file or the new one; on error the old one stays and
-// nothing is left behind.
+// A file that takes the place of another in one step: a temporary file beside it is written, synced
+// and renamed over it, and the directory synced. Readers see the old file or the new one; without
+// Commit the old one stays and nothing is left behind.
+//
+// A symbolic link stays, what it leads to is replaced. Devices and pipes are never replaced: they
+// are opened (a pipe waits for its reader) and written straight into.
+class FileReplacement {
+ public:
+  // INVALID_ARGUMENT when `path` is a directory, a socket, a block device or a link to nothing.
+  static absl::StatusOr<FileReplacement> Begin(absl::string_view path, mode_t mode = 0644);
+  FileReplacement(FileReplacement&&) = default;
+  FileReplacement& operator=(FileReplacement&&) = delete;
+  ~FileReplacement();
+
+  // To be written from its begin.
+  const FileDescriptor& file() const { return file_; }
+  // REQUIRES: called once.
+  absl::Status Commit();
+
+ private:
+  FileReplacement() = default;
+
+  std::string target_;
+  FileDescriptor file_;
+  std::string temporary_;  // empty: written straight into the target, or committed
+};
+
+// Writes all of a FileReplacement.
 absl::Status AtomicReplaceFile(absl::string_view path, std::span<const std::byte> bytes,
                                mode_t mode = 0644);
 

@@ -1,10 +1,13 @@
 #include "base/file.h"
 
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -143,6 +146,69 @@ TEST_F(FileTest, LeavesNothingBehindWhenReplacingFails) {
   ASSERT_TRUE(MakeDirectories(Path("target/child")).ok());
   EXPECT_FALSE(AtomicReplaceFile(Path("target"), AsBytes("x")).ok());
   EXPECT_FALSE(AtomicReplaceFile(Path("missing/f"), AsBytes("x")).ok());
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
+}
+
+TEST_F(FileTest, ReplacesWhatALinkLeadsToAndNotTheLink) {
+  const std::string path = Write("f", "old");
+  ASSERT_TRUE(MakeDirectories(Path("links")).ok());
+  std::filesystem::create_symlink("../f", Path("links/near"));
+  std::filesystem::create_symlink("near", Path("links/far"));
+  ASSERT_TRUE(AtomicReplaceFile(Path("links/far"), AsBytes("new")).ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("links/far")));
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("links/near")));
+  EXPECT_FALSE(std::filesystem::is_symlink(path));
+  EXPECT_EQ(*ReadFile(path), "new");
+  std::filesystem::create_symlink("nowhere", Path("links/broken"));
+  std::filesystem::create_symlink("loop", Path("links/loop"));
+  for (const char* name : {"links/broken", "links/loop"}) {
+    const absl::Status status = AtomicReplaceFile(Path(name), AsBytes("new"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(Path(name)));
+    EXPECT_TRUE(std::filesystem::is_symlink(Path(name)));
+  }
+}
+
+TEST_F(FileTest, WritesIntoAPipeAndLeavesItAPipe) {
+  const std::string path = Path("pipe");
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", Path("link"));
+  // A reader that is there first, so that nothing waits.
+  const FileDescriptor reader = *OpenFile(path, O_RDONLY | O_NONBLOCK);
+  for (const std::string& name : {path, Path("link")}) {
+    ASSERT_TRUE(AtomicReplaceFile(name, AsBytes("text")).ok());
+    char text[8];
+    EXPECT_EQ(read(reader.get(), text, sizeof(text)), 4);
+    EXPECT_EQ(std::string(text, 4), "text");
+  }
+  EXPECT_TRUE(std::filesystem::is_fifo(path));
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
+}
+
+TEST_F(FileTest, ReplacesNeitherDirectoriesNorSockets) {
+  const std::string path = Path("socket");
+  const FileDescriptor listener(socket(AF_UNIX, SOCK_STREAM, 0));
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  // The folder by its descriptor: whole, the path may be too long for an address.
+  const FileDescriptor folder = *OpenFile(directory_, O_PATH | O_DIRECTORY);
+  snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/socket", folder.get());
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  for (const std::string& name : {path, directory_}) {
+    const absl::Status status = AtomicReplaceFile(name, AsBytes("x"));
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+  }
+  EXPECT_TRUE(std::filesystem::is_socket(path));
+}
+
+TEST_F(FileTest, AReplacementThatIsNotCommittedLeavesNothing) {
+  const std::string path = Write("f", "old");
+  {
+    auto replacement = FileReplacement::Begin(path);
+    ASSERT_TRUE(replacement.ok()) << replacement.status();
+    ASSERT_TRUE(WriteAll(replacement->file(), AsBytes("half"), path).ok());
+  }
+  EXPECT_EQ(*ReadFile(path), "old");
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_), {}), 1);
 }
 
