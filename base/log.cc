@@ -1,6 +1,7 @@
 #include "base/log.h"
 
 #include <limits.h>
+#include <poll.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -70,7 +71,19 @@ class Line {
     size_ += text.size();
   }
 
+  // Nobody waits for a reader that has stopped: after a while its lines are dropped, until there is
+  // room again. A pipe that polls as writable takes PIPE_BUF bytes at once.
   void Write() const {
+    static constinit std::atomic<bool> stuck{false};
+    constexpr int kPatienceMs = 200;
+    pollfd out = {.fd = STDERR_FILENO, .events = POLLOUT, .revents = 0};
+    const bool was_stuck = stuck.load(std::memory_order_relaxed);
+    int ready = 0;
+    do {
+      ready = poll(&out, 1, was_stuck ? 0 : kPatienceMs);
+    } while (ready < 0 && errno == EINTR);
+    stuck.store(ready == 0, std::memory_order_relaxed);
+    if (ready == 0) return;
     size_t written = 0;
     while (written < size_) {
       const ssize_t n = write(STDERR_FILENO, bytes_ + written, size_ - written);

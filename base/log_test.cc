@@ -1,5 +1,8 @@
 #include "base/log.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <climits>
 #include <string>
@@ -92,6 +95,25 @@ TEST_F(LogTest, KeepsLinesOfThreadsApart) {
   for (const std::string& line : lines) {
     EXPECT_THAT(line, testing::EndsWith("] " + std::string(200, 'y')));
   }
+}
+
+// Standard error becomes a pipe that is full.
+TEST_F(LogTest, DoesNotWaitForAReaderThatHasStopped) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+  const int old = dup(STDERR_FILENO);
+  ASSERT_GE(dup2(ends[1], STDERR_FILENO), 0);
+  const std::string line(1000, 'x');
+  // More than any pipe holds by default.
+  for (int i = 0; i < 200; ++i) LOG(INFO) << line;
+  std::string text(1 << 20, '\0');
+  ASSERT_GT(read(ends[0], text.data(), text.size()), 0);
+  LOG(INFO) << "there is room again";
+  const ssize_t size = read(ends[0], text.data(), text.size());
+  dup2(old, STDERR_FILENO);
+  for (const int fd : {old, ends[0], ends[1]}) close(fd);
+  ASSERT_GT(size, 0);
+  EXPECT_THAT(text.substr(0, static_cast<size_t>(size)), testing::EndsWith("room again\n"));
 }
 
 }  // namespace
