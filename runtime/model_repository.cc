@@ -59,6 +59,12 @@ absl::Status WithContext(const absl::Status& status, const std::string& context)
   return absl::Status(status.code(), absl::StrCat(context, status.message()));
 }
 
+// Whether the same files may load another time: memory, the disk or the compile worker failed.
+bool MayPass(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+         absl::IsInternal(status) || absl::IsDeadlineExceeded(status);
+}
+
 void LogLines(absl::string_view text) {
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     LOG(INFO) << std::string(line);
@@ -148,16 +154,18 @@ ModelRepository::~ModelRepository() {
 
 absl::Status ModelRepository::Start() {
   std::vector<ModelLoadRequest> loads;
-  absl::Status first;
   for (const auto& [name, path] : files_) loads.push_back({.name = name});
   const bool all = options_.control_mode != ModelControlMode::kExplicit ||
                    std::ranges::count(options_.load_models, "*") > 0;
-  for (const std::string& name : all ? FolderNames() : options_.load_models) {
+  const absl::StatusOr<std::vector<std::string>> names = all ? FolderNames() : options_.load_models;
+  for (const std::string& name : names.value_or(std::vector<std::string>())) {
     if (name != "*" && !files_.contains(name)) loads.push_back({.name = name});
   }
-  first = RunAndWait(std::move(loads), {});
+  absl::Status first = RunAndWait(std::move(loads), {});
+  if (first.ok()) first = names.status();
   absl::MutexLock lock(&mutex_);
   started_ = true;
+  folders_read_ = names.ok();
   if (options_.control_mode == ModelControlMode::kPoll) {
     poller_ = std::thread([this] { PollLoop(); });
   }
@@ -232,6 +240,7 @@ bool ModelRepository::IsReady() const {
   absl::MutexLock lock(&mutex_);
   if (!started_ || stopping_) return false;
   if (!options_.strict_readiness) return true;
+  if (!folders_read_) return false;
   for (const auto& [name, entry] : entries_) {
     if (!entry->wanted) continue;
     if (FindReady(*entry, 0) == nullptr) return false;
@@ -244,7 +253,7 @@ bool ModelRepository::IsReady() const {
 
 std::vector<ModelIndexEntry> ModelRepository::Index(bool ready_only) const {
   std::vector<std::string> known;
-  if (!ready_only) known = FolderNames();
+  if (!ready_only) known = FolderNames().value_or(std::vector<std::string>());
   for (const auto& [name, path] : files_) known.push_back(name);
   std::map<std::string, std::vector<ModelIndexEntry>> rows;
   for (const std::string& name : known) rows[name];
@@ -273,14 +282,11 @@ std::vector<ModelIndexEntry> ModelRepository::Index(bool ready_only) const {
   return index;
 }
 
-std::vector<std::string> ModelRepository::FolderNames() const {
+absl::StatusOr<std::vector<std::string>> ModelRepository::FolderNames() const {
   std::vector<std::string> all;
   for (const std::string& folder : options_.folders) {
-    const absl::StatusOr<std::vector<std::string>> names = ListModelFolders(folder);
-    if (!names.ok()) {
-      LOG(ERROR) << "model repository: " << std::string(names.status().message());
-      continue;
-    }
+    absl::StatusOr<std::vector<std::string>> names = ListModelFolders(folder);
+    if (!names.ok()) return WithContext(names.status(), "model repository: ");
     all.insert(all.end(), names->begin(), names->end());
   }
   std::sort(all.begin(), all.end());
@@ -529,7 +535,13 @@ absl::Status ModelRepository::RunLoad(Entry& entry, const ModelLoadRequest& requ
     }
     Publish(entry, version, plan->forced ? "" : fingerprint, std::move(loaded));
   }
-  if (first.ok()) DropOtherVersions(entry, *plan);
+  if (first.ok()) {
+    DropOtherVersions(entry, *plan);
+  } else if (MayPass(first)) {
+    // The next poll tries again.
+    absl::MutexLock lock(&mutex_);
+    entry.fingerprint.clear();
+  }
   return first;
 }
 
@@ -660,7 +672,17 @@ void ModelRepository::Reap() {
 void ModelRepository::Poll() {
   std::vector<ModelLoadRequest> loads;
   std::vector<std::string> unloads;
-  std::vector<std::string> names = FolderNames();
+  absl::StatusOr<std::vector<std::string>> folders = FolderNames();
+  {
+    absl::MutexLock lock(&mutex_);
+    // Once, not at each poll.
+    if (!folders.ok() && !poll_failed_) LOG(ERROR) << std::string(folders.status().message());
+    poll_failed_ = !folders.ok();
+    if (folders.ok()) folders_read_ = true;
+  }
+  // What cannot be seen has not gone: all that serves goes on.
+  if (!folders.ok()) return;
+  std::vector<std::string> names = *std::move(folders);
   for (const auto& [name, path] : files_) names.push_back(name);
   for (const std::string& name : names) {
     Entry probe;

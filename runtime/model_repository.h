@@ -84,7 +84,8 @@ class ModelRepository {
   ~ModelRepository();
 
   // Loads what the mode says (none, poll: all; explicit: load_models) and returns when that is
-  // done. The first failure, all others being in the index and the log.
+  // done. The first failure, all others being in the index and the log; a repository folder that
+  // cannot be read is one.
   absl::Status Start();
 
   // A ready model; version 0 is the highest that is ready. NOT_FOUND "Request for unknown model:
@@ -96,7 +97,8 @@ class ModelRepository {
   absl::StatusOr<std::vector<ModelPin>> PinAll(absl::string_view name, int64_t version = 0);
   // False also for a model that failed; NOT_FOUND as Pin for one that is not known.
   absl::StatusOr<bool> IsModelReady(absl::string_view name, int64_t version = 0);
-  // Start is done, and (strict_readiness) no model that should serve failed.
+  // Start is done, and (strict_readiness) it could read the folders, or a later Poll could, and no
+  // model that should serve failed.
   bool IsReady() const;
   std::vector<ModelIndexEntry> Index(bool ready_only) const;
 
@@ -144,7 +146,8 @@ class ModelRepository {
   void WaitUntilUnpinned(const ServedModel& model) const;
 
   void PollLoop();
-  std::vector<std::string> FolderNames() const;
+  // Names of all folders of models, ascending. The first folder that cannot be read fails it.
+  absl::StatusOr<std::vector<std::string>> FolderNames() const;
   absl::Status NotReady(absl::string_view name, int64_t version, const Entry* entry) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ServedModel* FindReady(const Entry& entry, int64_t version) const
@@ -160,6 +163,8 @@ class ModelRepository {
   std::list<Job> jobs_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<ServedModel>> retiring_ ABSL_GUARDED_BY(mutex_);
   bool started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool folders_read_ ABSL_GUARDED_BY(mutex_) = true;  // once; what serves then serves on
+  bool poll_failed_ ABSL_GUARDED_BY(mutex_) = false;  // the last one could not read them
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   bool workers_gone_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> workers_;

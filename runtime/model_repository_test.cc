@@ -49,6 +49,7 @@ class ModelRepositoryTest : public testing::Test {
 
   absl::StatusOr<ModelImage> Compile(const std::string& path) {
     ++compiled_;
+    if (!compile_failure_.ok()) return compile_failure_;
     absl::StatusOr<std::string> text = ReadFile(path);
     if (!text.ok()) return text.status();
     AddModelOptions options;
@@ -120,6 +121,7 @@ class ModelRepositoryTest : public testing::Test {
   std::string folder_;
   EngineFixture fixture_;
   std::atomic<int> compiled_{0};
+  absl::Status compile_failure_;  // of every model, unless OK
   std::unique_ptr<ModelRepository> repository_;
 };
 
@@ -407,6 +409,61 @@ TEST_F(ModelRepositoryTest, ManyCallersLoadUnloadAndPinAtOnce) {
   }
   for (std::thread& caller : callers) caller.join();
   EXPECT_EQ(Rows(/*ready_only=*/true), Strings());
+}
+
+TEST_F(ModelRepositoryTest, AFolderThatCannotBeReadIsAFailureAndNotReady) {
+  const std::string gone = absl::StrCat(folder_, "/mount");
+  Write("mount/one/1/model.onnx", "1");
+  ModelRepository& repository =
+      Open({.folders = {gone}, .control_mode = ModelControlMode::kPoll, .poll_seconds = 1000});
+  fs::rename(gone, gone + "_away");
+  EXPECT_TRUE(absl::IsNotFound(repository.Start()));
+  EXPECT_FALSE(repository.IsReady());
+  fs::rename(gone + "_away", gone);
+  repository.Poll();
+  EXPECT_TRUE(repository.IsReady());
+  EXPECT_TRUE(repository.Pin("one").ok());
+}
+
+TEST_F(ModelRepositoryTest, WhatCannotBeSeenAtAPollServesOn) {
+  const std::string mount = absl::StrCat(folder_, "/mount");
+  Write("mount/one/1/model.onnx", "1");
+  ModelRepository& repository =
+      Open({.folders = {mount}, .control_mode = ModelControlMode::kPoll, .poll_seconds = 1000});
+  ASSERT_TRUE(repository.Start().ok());
+  fs::rename(mount, mount + "_away");
+  repository.Poll();
+  EXPECT_TRUE(repository.Pin("one").ok());
+  EXPECT_TRUE(repository.IsReady());
+  fs::rename(mount + "_away", mount);
+  fs::remove_all(mount + "/one");
+  repository.Poll();
+  EXPECT_FALSE(repository.Pin("one").ok());
+}
+
+TEST_F(ModelRepositoryTest, AFailureThatMayPassIsTriedAgainAtTheNextPoll) {
+  Write("one/1/model.onnx", "1");
+  Write("bad/1/model.onnx", "bad");
+  compile_failure_ = absl::InternalError("compile worker: killed by signal 9");
+  ModelRepository& repository =
+      Open({.folders = {folder_}, .control_mode = ModelControlMode::kPoll, .poll_seconds = 1000});
+  EXPECT_FALSE(repository.Start().ok());
+  compile_failure_ = absl::OkStatus();
+  repository.Poll();
+  EXPECT_TRUE(repository.Pin("one").ok());
+  const int compiled = compiled_;
+  repository.Poll();
+  EXPECT_EQ(compiled_, compiled) << "a model that is wrong stays wrong";
+}
+
+TEST_F(ModelRepositoryTest, AFolderWhoseNameIsNoTextIsNoModel) {
+  Write("one/1/model.onnx", "1");
+  Write("\xff\xfe/1/model.onnx", "1");
+  ModelRepository& repository = Open({.folders = {folder_}});
+  ASSERT_TRUE(repository.Start().ok());
+  const std::vector<ModelIndexEntry> index = repository.Index(false);
+  ASSERT_EQ(index.size(), 1u);
+  EXPECT_EQ(index[0].name, "one");
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "compiler/onnx/wire_reader.h"
 #include "runtime/limits.h"
 
 namespace stampmill {
@@ -74,7 +75,7 @@ void AppendFingerprint(const std::string& path, int depth, std::string& text) {
 }  // namespace
 
 bool IsPathComponent(absl::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
+  return !name.empty() && name != "." && name != ".." && IsUtf8(name) &&
          name.find('/') == absl::string_view::npos && name.find('\0') == absl::string_view::npos;
 }
 
@@ -98,7 +99,8 @@ std::string FileFingerprint(const std::string& path) {
 absl::StatusOr<std::vector<std::string>> ListModelFolders(const std::string& folder) {
   ASSIGN_OR_RETURN(std::vector<std::string> names, ListFolder(folder));
   std::erase_if(names, [&](const std::string& name) {
-    return name.front() == '.' || !IsFolder(absl::StrCat(folder, "/", name));
+    return name.front() == '.' || !IsPathComponent(name) ||
+           !IsFolder(absl::StrCat(folder, "/", name));
   });
   return names;
 }

@@ -18,13 +18,14 @@
 
 namespace stampmill {
 
-// A name that is one component of a path: not empty, no separator, no NUL, not "." or "..".
+// A name that is one component of a path: not empty, no separator, no NUL, not "." or "..", and
+// UTF-8, as the protocols demand.
 bool IsPathComponent(absl::string_view name);
 // A relative path that stays below where it starts. INVALID_ARGUMENT names it.
 absl::Status CheckInnerPath(absl::string_view path);
 
-// Names of the model folders in `folder`, ascending. NOT_FOUND when it is no folder,
-// RESOURCE_EXHAUSTED beyond kRepositoryEntriesMax entries.
+// Names of the model folders in `folder`, ascending. NOT_FOUND when it is no folder or cannot be
+// read, RESOURCE_EXHAUSTED beyond kRepositoryEntriesMax entries.
 absl::StatusOr<std::vector<std::string>> ListModelFolders(const std::string& folder);
 
 struct ModelFolder {
