@@ -268,15 +268,15 @@ int Serve(ServeFlags& flags) {
       std::make_unique<Loader>(**server, flags.exit_on_error || flags.server.require_warm_cache);
   int signal_number = 0;
   sigwait(&signals, &signal_number);
+  // A second signal ends the process at once, as if this one had never been taken.
+  signal(SIGTERM, SIG_DFL);
+  signal(SIGINT, SIG_DFL);
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const bool failed = loader->failed();
   if (!failed) {
     LOG(INFO) << (signal_number == SIGINT ? "SIGINT" : "SIGTERM") << ": draining for at most "
               << flags.exit_timeout_secs << " s";
   }
-  // A second signal ends the process at once, as if this one had never been taken.
-  signal(SIGTERM, SIG_DFL);
-  signal(SIGINT, SIG_DFL);
-  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   const bool idle = (*server)->Drain(flags.exit_timeout_secs * 1'000'000'000);
   if (!idle || !loader->done()) {
     // A step that does not end, or a model that is still being compiled: the system cleans up.

@@ -1,5 +1,6 @@
 #include "server/server.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -145,16 +146,17 @@ bool Server::Drain(int64_t grace_nanos) {
   serving_->BeginShutdown();
   grpc_->ReadinessChanged();
   http_->BeginDrain();
-  if (!WaitUntilIdle(deadline)) {
+  const bool idle = WaitUntilIdle(deadline);
+  if (!idle) {
     LOG(WARNING) << "exit timeout: " << requests_->in_use() << " requests and "
                  << http_->counters().connections << " HTTP connections are cut off";
+    // Which cancels their requests: only a step that runs goes on.
+    http_->Stop();
   }
-  const int64_t left = deadline - RealClock().NowNanos();
-  grpc_->Stop(left > 0 ? left : 0);
-  // Ends what is left, which cancels its requests; they come back once their step is over.
+  grpc_->Stop(std::max<int64_t>(deadline - RealClock().NowNanos(), 0));
   http_->Stop();
   metrics_http_->Stop();
-  constexpr int64_t kStepNanos = 10'000'000'000;
+  constexpr int64_t kStepNanos = 500'000'000;
   return WaitUntilIdle(RealClock().NowNanos() + kStepNanos);
 }
 
