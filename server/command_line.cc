@@ -138,6 +138,14 @@ std::optional<int> CommandLine::Parse(int argc, char** argv) {
     return FailUsage(absl::StrCat(name_, ": ", configured.status().message()));
   }
   arguments.insert(arguments.begin(), configured->begin(), configured->end());
+  // CLI11 would take the argument after it for the value.
+  for (const std::string& argument : arguments) {
+    if (argument == "--") break;
+    if (absl::StartsWith(argument, "--") && argument.find('=') == argument.size() - 1) {
+      return FailUsage(absl::StrCat(name_, ": ", argument.substr(0, argument.size() - 1),
+                                    ": got no value after its '='"));
+    }
+  }
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   try {
     app_.parse(std::move(arguments));

@@ -74,6 +74,12 @@ TEST(CommandLineTest, AWrongLineIsOneLineOfError) {
   }
 }
 
+TEST(CommandLineTest, AFlagWithoutAValueDoesNotTakeTheNextFlag) {
+  const Parsed parsed = Parse({"--input=", "--threads=4"});
+  EXPECT_EQ(parsed.exit, kExitUsage);
+  EXPECT_EQ(parsed.error, "stampmill: thing: --input: got no value after its '='\n");
+}
+
 TEST(CommandLineTest, AConfigFileGivesFlagsAndTheLineWins) {
   const std::string config = Config("threads: 5\nverify: true\ninput: [a, b]\n");
   Parsed parsed = Parse({config});

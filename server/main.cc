@@ -1,8 +1,12 @@
 // stampmill: one program; the first argument says what it does.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
-#include <cstring>
+#include <exception>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/placement.h"
 #include "server/answers.h"
@@ -59,7 +63,24 @@ int Main(int argc, char** argv) {
   return FailUsage(absl::StrCat("got '", name, "', which is no command; see stampmill --help"));
 }
 
+// What is opened later must not become standard input, output or error by its number.
+void OpenStandardDescriptors() {
+  for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = open("/dev/null", O_RDWR)) {
+    if (fd <= STDERR_FILENO) continue;
+    close(fd);
+    return;
+  }
+}
+
 }  // namespace
 }  // namespace stampmill
 
-int main(int argc, char** argv) { return stampmill::Main(argc, argv); }
+int main(int argc, char** argv) {
+  stampmill::OpenStandardDescriptors();
+  // Libraries throw when the system has no more memory, threads or descriptors.
+  try {
+    return stampmill::Main(argc, argv);
+  } catch (const std::exception& error) {
+    return stampmill::Fail(absl::ResourceExhaustedError(error.what()));
+  }
+}
