@@ -1,14 +1,9 @@
 // Care of a cache directory: listing, verifying, pruning, export and import of KernelCache.
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <ctime>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -25,10 +20,6 @@ constexpr uint64_t kRecordBytesMax = uint64_t{16} << 20;
 constexpr absl::string_view kFilesSuffix = ".files";
 // Remembered digests of files that nobody has loaded for so long are only litter.
 constexpr int64_t kDigestSecondsMax = int64_t{30} * 24 * 3600;
-
-absl::Status NoDirectory() {
-  return absl::FailedPreconditionError("cache directory: none was named");
-}
 
 absl::StatusOr<ModelRecord> ParseModel(absl::string_view text, const Digest& key) {
   ASSIGN_OR_RETURN(ModelRecord record, ModelRecord::Parse(text));
@@ -74,7 +65,7 @@ absl::Status CheckRecordFile(const CacheDirectory& disk, absl::string_view folde
 }  // namespace
 
 absl::StatusOr<CacheListing> KernelCache::List() {
-  if (disk_ == nullptr) return NoDirectory();
+  RETURN_IF_ERROR(CheckHasDirectory());
   CacheListing listing;
   ASSIGN_OR_RETURN(const std::vector<CacheDirectory::Entry> objects, disk_->List("objects"));
   absl::flat_hash_map<std::string, uint64_t> sizes;
@@ -112,10 +103,11 @@ absl::StatusOr<CacheListing> KernelCache::List() {
 }
 
 absl::StatusOr<CacheVerifyReport> KernelCache::Verify() {
-  if (disk_ == nullptr) return NoDirectory();
+  RETURN_IF_ERROR(CheckHasDirectory());
   CacheVerifyReport report;
   for (const absl::string_view folder : {"objects", "models", "kernels"}) {
-    ASSIGN_OR_RETURN(const std::vector<CacheDirectory::Entry> entries, disk_->List(folder));
+    ASSIGN_OR_RETURN(const std::vector<CacheDirectory::Entry> entries,
+                     disk_->List(folder, CacheDirectory::ListKind::kAll));
     for (const CacheDirectory::Entry& entry : entries) {
       const bool is_object = folder == "objects";
       ++(is_object ? report.objects : report.records);
@@ -131,7 +123,7 @@ absl::StatusOr<CacheVerifyReport> KernelCache::Verify() {
 }
 
 absl::StatusOr<CachePruneReport> KernelCache::Prune(uint64_t size_bytes_max) {
-  if (disk_ == nullptr) return NoDirectory();
+  RETURN_IF_ERROR(CheckHasDirectory());
   if (read_only()) {
     return absl::FailedPreconditionError(
         absl::StrCat("cache directory ", options_.directory, ": ", read_only_reason_));
@@ -157,24 +149,30 @@ absl::StatusOr<CachePruneReport> KernelCache::PruneLocked(uint64_t size_bytes_ma
   // Most recently used first, each with what it adds to those before it.
   absl::flat_hash_set<std::string> counted;
   uint64_t total = 0;
-  size_t kept = 0;
+  std::vector<CacheListing::Model> kept;
+  bool is_full = false;
   for (const CacheListing::Model& model : listing.models) {
-    uint64_t added = 0;
-    std::vector<Digest> needed = model.record.objects;
-    needed.push_back(model.record.program);
-    for (const Digest& object : needed) {
-      if (counted.insert(object.ToHex()).second) added += sizes[object.ToHex()];
+    // One that does not fit by itself would take the place of all the others and not stay either.
+    absl::flat_hash_set<std::string> needed = {model.record.program.ToHex()};
+    for (const Digest& object : model.record.objects) needed.insert(object.ToHex());
+    uint64_t whole = 0, added = 0;
+    for (const std::string& object : needed) {
+      whole += sizes[object];
+      if (!counted.contains(object)) added += sizes[object];
     }
-    if (total + added > size_bytes_max) break;
-    total += added;
-    ++kept;
-  }
-  for (size_t i = kept; i < listing.models.size(); ++i) {
-    RETURN_IF_ERROR(disk_->Remove(absl::StrCat("models/", listing.models[i].key.ToHex())));
+    if (!is_full && whole <= size_bytes_max) {
+      is_full = added > size_bytes_max - total;
+      if (!is_full) {
+        counted.insert(needed.begin(), needed.end());
+        total += added;
+        kept.push_back(model);
+        continue;
+      }
+    }
+    RETURN_IF_ERROR(disk_->Remove(absl::StrCat("models/", model.key.ToHex())));
     ++report.models_removed;
   }
-  RETURN_IF_ERROR(
-      RemoveUnneeded(std::span<const CacheListing::Model>(listing.models).first(kept), report));
+  RETURN_IF_ERROR(RemoveUnneeded(kept, report));
   return report;
 }
 
@@ -363,7 +361,7 @@ absl::Status CheckComplete(std::span<const ArchiveEntry> entries,
 }  // namespace
 
 absl::Status KernelCache::Export(absl::string_view path, std::span<const std::string> models) {
-  if (disk_ == nullptr) return NoDirectory();
+  RETURN_IF_ERROR(CheckHasDirectory());
   ASSIGN_OR_RETURN(const CacheListing listing, List());
   ASSIGN_OR_RETURN(std::vector<ArchiveEntry> entries, EntriesOf(*disk_, listing, models));
   // Open all first: a prune at the same time then takes nothing away.
@@ -374,25 +372,16 @@ absl::Status KernelCache::Export(absl::string_view path, std::span<const std::st
     sources.push_back(std::move(source));
   }
   const std::string head = ArchiveHead(entries);
-  const std::string name(path);
-  const std::string temporary = absl::StrCat(name, ".", getpid(), ".writing");
-  ASSIGN_OR_RETURN(const FileDescriptor out,
-                   OpenFile(temporary, O_WRONLY | O_CREAT | O_EXCL, 0644));
-  absl::Cleanup remove = [&temporary] { unlink(temporary.c_str()); };
-  RETURN_IF_ERROR(WriteAll(out, AsBytes(head), temporary));
+  ASSIGN_OR_RETURN(FileReplacement out, FileReplacement::Begin(path));
+  RETURN_IF_ERROR(WriteAll(out.file(), AsBytes(head), path));
   for (size_t i = 0; i < entries.size(); ++i) {
-    RETURN_IF_ERROR(WriteContents(out, temporary, entries[i], sources[i]));
+    RETURN_IF_ERROR(WriteContents(out.file(), path, entries[i], sources[i]));
   }
-  if (fsync(out.get()) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("fsync ", temporary));
-  if (rename(temporary.c_str(), name.c_str()) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("rename ", name));
-  }
-  std::move(remove).Cancel();
-  return absl::OkStatus();
+  return out.Commit();
 }
 
 absl::StatusOr<int64_t> KernelCache::Import(absl::string_view path) {
-  if (disk_ == nullptr) return NoDirectory();
+  RETURN_IF_ERROR(CheckHasDirectory());
   if (read_only()) {
     return absl::FailedPreconditionError(
         absl::StrCat("cache directory ", options_.directory, ": ", read_only_reason_));
@@ -412,10 +401,6 @@ absl::StatusOr<int64_t> KernelCache::Import(absl::string_view path) {
   for (const ArchiveEntry& entry : entries) {
     const std::span<const std::byte> bytes = archive.bytes().subspan(entry.offset, entry.size);
     RETURN_IF_ERROR(disk_->Write(ArchivePath(entry), {&bytes, 1}, CacheDirectory::Sync::kYes));
-    if (entry.kind == ArchiveKind::kObject) {
-      absl::MutexLock lock(&mutex_);
-      refused_.erase(entry.name);
-    }
     models += entry.kind == ArchiveKind::kModel ? 1 : 0;
   }
   return models;

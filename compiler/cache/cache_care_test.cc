@@ -45,13 +45,13 @@ class CacheCareTest : public ::testing::Test {
     if (!fs::exists(path)) std::ofstream(path) << name;
     return {.path = path.string(), .target = "cpu:x86-64"};
   }
-  // A model of a program, the shared artifact and 100 000 bytes of weights, last used so long ago.
-  ModelRecord Add(const std::string& name, int64_t seconds_ago) {
+  // A model of a program, the shared artifact and as many bytes of weights, last used so long ago.
+  ModelRecord Add(const std::string& name, int64_t seconds_ago, size_t weights_size = 100000) {
     const ModelSource source = Source(name);
     ModelRecord record{.name = name, .target = source.target};
     record.sources.push_back({name + ".onnx", *cache_->FileDigest(source.path)});
     record.program = *cache_->Put(AsBytes(absl::StrCat("program ", name)));
-    const std::string weights = absl::StrCat(name, std::string(100000, 'w'));
+    const std::string weights = absl::StrCat(name, std::string(weights_size, 'w'));
     const std::span<const std::byte> part = AsBytes(weights);
     record.objects = {shared_, *cache_->PutWeights({&part, 1})};
     EXPECT_TRUE(cache_->PutModel(record).ok());
@@ -103,6 +103,18 @@ TEST_F(CacheCareTest, PrunesTheLeastRecentlyUsedAndWhatNobodyNeeds) {
   EXPECT_THAT(cache_->Verify()->problems, IsEmpty());
   EXPECT_EQ(cache_->Prune(0)->models_removed, 2);
   EXPECT_EQ(cache_->List()->objects, 0);
+}
+
+TEST_F(CacheCareTest, AModelThatAloneIsTooLargeDrivesNoOtherOut) {
+  Add("a", 3000);
+  Add("b", 2000);
+  Add("large", 10, /*weights_size=*/300000);
+  const auto report = cache_->Prune(250000);
+  ASSERT_TRUE(report.ok()) << report.status();
+  EXPECT_EQ(report->models_removed, 1);
+  EXPECT_TRUE(cache_->HasModel(Source("a")));
+  EXPECT_TRUE(cache_->HasModel(Source("b")));
+  EXPECT_FALSE(cache_->HasModel(Source("large")));
 }
 
 TEST_F(CacheCareTest, PruneToLimitDoesNothingWhileACompileRuns) {
@@ -175,6 +187,21 @@ TEST_F(CacheCareTest, ExportAndImportCarryModelsToAnotherDirectory) {
   EXPECT_FALSE(third->HasModel(Source("a")));
   const std::vector<std::string> unknown = {"nobody"};
   EXPECT_EQ(cache_->Export(archive, unknown).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CacheCareTest, ExportSparesALinkAndWhatAKilledExportLeft) {
+  Add("a", 10);
+  const fs::path folder = root_ / "archives";
+  fs::create_directory(folder);
+  std::ofstream(folder / "archive") << "old";
+  fs::create_symlink("archive", folder / "link");
+  // Names that end in a number were once those of other processes' temporary files.
+  std::ofstream(folder / absl::StrCat("archive.", getpid(), ".writing")) << "left";
+  ASSERT_TRUE(cache_->Export((folder / "link").string(), {}).ok());
+  EXPECT_TRUE(fs::is_symlink(folder / "link"));
+  EXPECT_EQ(*Open("second")->Import((folder / "archive").string()), 1);
+  EXPECT_EQ(cache_->Export(folder.string(), {}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder), {}), 3);
 }
 
 TEST_F(CacheCareTest, ImportRefusesAnAlteredArchiveWhole) {

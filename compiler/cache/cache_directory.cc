@@ -37,6 +37,12 @@ absl::Status CheckNotWritableByOthers(const struct stat& info, absl::string_view
                       std::string(path), info.st_mode & 07777));
 }
 
+// Whether the error of open or read is about what was opened, not about the process.
+bool IsOfTheEntry(int error) {
+  return error == EACCES || error == EPERM || error == ELOOP || error == ENOTDIR ||
+         error == ENXIO || error == ENODEV || error == EIO;
+}
+
 absl::StatusOr<std::string> RandomName() {
   char bytes[12];
   if (getrandom(bytes, sizeof(bytes), 0) != sizeof(bytes)) return SystemError("getrandom", "");
@@ -87,6 +93,9 @@ absl::StatusOr<CacheDirectory::Opened> CacheDirectory::Open(const Options& optio
     if (!made.ok()) opened.read_only_reason = std::string(made.message());
   }
   RETURN_IF_ERROR(opened.directory->CheckTrust(options));
+  if (const absl::Status usable = opened.directory->CheckUsable(options); !usable.ok()) {
+    return Opened{.directory = nullptr, .read_only_reason = std::string(usable.message())};
+  }
   if (opened.read_only_reason.empty()) {
     absl::Status prepared = opened.directory->Prepare();
     if (!prepared.ok()) opened.read_only_reason = std::string(prepared.message());
@@ -101,8 +110,7 @@ absl::Status CacheDirectory::CheckTrust(const Options& options) const {
   for (const std::string& path : paths) {
     struct stat info;
     if (stat(path.c_str(), &info) != 0) {
-      if (errno == ENOENT || errno == ENOTDIR || errno == EACCES) continue;  // reads will say so
-      return SystemError("stat", path);
+      continue;  // CheckUsable says what is wrong with it
     }
     RETURN_IF_ERROR(CheckNotWritableByOthers(info, path));
     if (options.is_default && info.st_uid != geteuid()) {
@@ -114,6 +122,24 @@ absl::Status CacheDirectory::CheckTrust(const Options& options) const {
       return absl::FailedPreconditionError(
           absl::StrFormat("cache trust: mode of the default directory %s: got %04o, limit 0700",
                           path, info.st_mode & 07777));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CacheDirectory::CheckUsable(const Options& options) const {
+  for (const std::string& path :
+       {options.path, root_, Path("objects"), Path("models"), Path("kernels")}) {
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0) {
+      if (errno == ENOENT) continue;
+      return SystemError("stat", path);
+    }
+    if (!S_ISDIR(info.st_mode)) {
+      return absl::FailedPreconditionError(absl::StrCat(path, ": not a directory"));
+    }
+    if (faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) != 0) {
+      return SystemError("search", path);
     }
   }
   return absl::OkStatus();
@@ -137,13 +163,24 @@ std::string CacheDirectory::Path(absl::string_view relative) const {
 
 absl::StatusOr<FileDescriptor> CacheDirectory::OpenFile(absl::string_view relative) const {
   const std::string path = Path(relative);
-  ASSIGN_OR_RETURN(FileDescriptor file, stampmill::OpenFile(path, O_RDONLY | O_NONBLOCK));
+  const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   struct stat info;
+  if (fd < 0) {
+    const int error = errno;
+    const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat("open ", path));
+    // A link that leads nowhere takes the name as much as a file does.
+    const bool is_link =
+        error == ENOENT && lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+    return is_link || IsOfTheEntry(error) ? absl::DataLossError(status.message()) : status;
+  }
+  FileDescriptor file(fd);
   if (fstat(file.get(), &info) != 0) return SystemError("stat", path);
   if (!S_ISREG(info.st_mode)) {
     return absl::DataLossError(absl::StrCat(path, ": not a regular file"));
   }
-  RETURN_IF_ERROR(CheckNotWritableByOthers(info, path));
+  if (const absl::Status trusted = CheckNotWritableByOthers(info, path); !trusted.ok()) {
+    return absl::DataLossError(trusted.message());
+  }
   return file;
 }
 
@@ -155,7 +192,11 @@ absl::StatusOr<std::string> CacheDirectory::ReadText(absl::string_view relative,
   for (;;) {
     const ssize_t n = read(file.get(), buffer, sizeof(buffer));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return SystemError("read", Path(relative));
+    if (n < 0) {
+      const int error = errno;
+      const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat("read ", Path(relative)));
+      return IsOfTheEntry(error) ? absl::DataLossError(status.message()) : status;
+    }
     if (n == 0) return text;
     text.append(buffer, static_cast<size_t>(n));
     if (text.size() > size_max) {
@@ -191,8 +232,9 @@ absl::Status CacheDirectory::Write(absl::string_view relative, ByteParts parts, 
 
 absl::Status CacheDirectory::Remove(absl::string_view relative) const {
   const std::string path = Path(relative);
-  if (unlink(path.c_str()) != 0 && errno != ENOENT) return SystemError("unlink", path);
-  return absl::OkStatus();
+  if (unlink(path.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
+  if (errno == EISDIR && rmdir(path.c_str()) == 0) return absl::OkStatus();
+  return SystemError("unlink", path);
 }
 
 void CacheDirectory::Touch(absl::string_view relative) const {
@@ -202,8 +244,8 @@ void CacheDirectory::Touch(absl::string_view relative) const {
   utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
 }
 
-absl::StatusOr<std::vector<CacheDirectory::Entry>> CacheDirectory::List(
-    absl::string_view folder) const {
+absl::StatusOr<std::vector<CacheDirectory::Entry>> CacheDirectory::List(absl::string_view folder,
+                                                                        ListKind kind) const {
   std::vector<Entry> entries;
   const std::string path = Path(folder);
   DIR* directory = opendir(path.c_str());
@@ -216,8 +258,11 @@ absl::StatusOr<std::vector<CacheDirectory::Entry>> CacheDirectory::List(
     errno = 0;
     const dirent* entry = readdir(directory);
     if (entry == nullptr) break;
-    struct stat info;
-    if (fstatat(dirfd(directory), entry->d_name, &info, 0) != 0 || !S_ISREG(info.st_mode)) continue;
+    const absl::string_view name = entry->d_name;
+    if (name == "." || name == "..") continue;
+    struct stat info = {};
+    const bool found = fstatat(dirfd(directory), entry->d_name, &info, 0) == 0;
+    if (kind == ListKind::kRegular && (!found || !S_ISREG(info.st_mode))) continue;
     entries.push_back({.name = entry->d_name,
                        .size = static_cast<uint64_t>(info.st_size),
                        .modified_unix_seconds = info.st_mtime});

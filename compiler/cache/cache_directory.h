@@ -28,15 +28,16 @@ class CacheDirectory {
     bool writable = true;
   };
   struct Opened {
-    std::unique_ptr<CacheDirectory> directory;
-    std::string read_only_reason;  // empty: it can be written
+    std::unique_ptr<CacheDirectory> directory;  // null: it cannot be used, not even read
+    std::string read_only_reason;               // empty: it can be written
   };
   static absl::StatusOr<Opened> Open(const Options& options);
 
   // "objects/ab12..." as messages show it and system calls take it.
   std::string Path(absl::string_view relative) const;
 
-  // NOT_FOUND; FAILED_PRECONDITION when others than its owner could have written it.
+  // NOT_FOUND; DATA_LOSS when it cannot be opened, is no regular file, or others than its owner
+  // could have written it. Other errors are the process's own (descriptors, memory).
   absl::StatusOr<FileDescriptor> OpenFile(absl::string_view relative) const;
   absl::StatusOr<std::string> ReadText(absl::string_view relative, uint64_t size_max) const;
   bool Exists(absl::string_view relative) const;
@@ -46,7 +47,7 @@ class CacheDirectory {
     kNo,   // for records that carry their own sum and are cheap to make anew
   };
   absl::Status Write(absl::string_view relative, ByteParts parts, Sync sync) const;
-  // Not an error when it is not there.
+  // Not an error when it is not there. Of directories only empty ones.
   absl::Status Remove(absl::string_view relative) const;
   // Sets the time of last use, if it is older than a minute. Best effort.
   void Touch(absl::string_view relative) const;
@@ -56,8 +57,13 @@ class CacheDirectory {
     uint64_t size = 0;
     int64_t modified_unix_seconds = 0;
   };
-  // Regular files of a folder, by name. A missing folder is empty.
-  absl::StatusOr<std::vector<Entry>> List(absl::string_view folder) const;
+  enum class ListKind {
+    kRegular,  // regular files
+    kAll,      // whatever is there
+  };
+  // What is in a folder, by name. A missing folder is empty.
+  absl::StatusOr<std::vector<Entry>> List(absl::string_view folder,
+                                          ListKind kind = ListKind::kRegular) const;
 
   enum class LockMode { kExclusive, kShared, kExclusiveNow };
   // A lock on tmp/`name`.lock, held as long as the descriptor is open; blocks, but kExclusiveNow
@@ -69,6 +75,8 @@ class CacheDirectory {
 
   void RemoveAbandonedFiles() const;
   absl::Status CheckTrust(const Options& options) const;
+  // Whether what is in it can be reached, if it is there.
+  absl::Status CheckUsable(const Options& options) const;
   absl::Status Prepare() const;
 
   const std::string root_;  // with v1

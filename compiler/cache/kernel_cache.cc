@@ -11,7 +11,6 @@
 #include <ctime>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
@@ -24,6 +23,7 @@ namespace {
 
 constexpr uint64_t kRecordBytesMax = uint64_t{16} << 20;
 constexpr absl::string_view kWritersLock = "writers";
+constexpr absl::string_view kRefused = " refused: ";  // between the path and the reason
 // A file changed this recently may change again under the same timestamps: its digest is not kept.
 constexpr int64_t kSettledSeconds = 2;
 
@@ -44,6 +44,12 @@ std::string IdentityOf(const struct stat& info) {
   return absl::StrCat(info.st_dev, " ", info.st_ino, " ", info.st_size, " ", info.st_mtim.tv_sec,
                       ".", info.st_mtim.tv_nsec, " ", info.st_ctim.tv_sec, ".",
                       info.st_ctim.tv_nsec);
+}
+
+// Of what has this name, links not followed; empty when nothing has.
+std::string EntryIdentity(const std::string& path) {
+  struct stat info;
+  return lstat(path.c_str(), &info) == 0 ? IdentityOf(info) : "";
 }
 
 // Where an identity's digest is remembered: one file for each inode, so that they do not pile up.
@@ -92,7 +98,11 @@ absl::StatusOr<std::unique_ptr<KernelCache>> KernelCache::Open(const KernelCache
                    CacheDirectory::Open({.path = options.directory,
                                          .is_default = options.is_default,
                                          .writable = options.writable}));
-  if (!opened.read_only_reason.empty() && options.writable) {
+  if (opened.directory == nullptr) {
+    LOG(WARNING) << "cache directory " << options.directory
+                 << " cannot be used, compiled models stay in this process: "
+                 << opened.read_only_reason;
+  } else if (!opened.read_only_reason.empty() && options.writable) {
     LOG(WARNING) << "cache directory " << options.directory
                  << " cannot be written, compiled models stay in this process: "
                  << opened.read_only_reason;
@@ -108,6 +118,14 @@ KernelCache::KernelCache(KernelCacheOptions options, std::unique_ptr<CacheDirect
       read_only_reason_(std::move(read_only_reason)) {}
 
 KernelCache::~KernelCache() = default;
+
+absl::Status KernelCache::CheckHasDirectory() const {
+  if (disk_ != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      options_.directory.empty()
+          ? "cache directory: none was named"
+          : absl::StrCat("cache directory ", options_.directory, ": ", read_only_reason_));
+}
 
 KernelCacheCounters KernelCache::counters() const {
   absl::MutexLock lock(&mutex_);
@@ -184,7 +202,7 @@ absl::StatusOr<std::vector<std::string>> KernelCache::ExternalFiles(const Digest
   }
   if (disk_ == nullptr) return absl::NotFoundError("file list");
   const std::string path = FilesPath(model);
-  ASSIGN_OR_RETURN(const std::string text, disk_->ReadText(path, kRecordBytesMax));
+  ASSIGN_OR_RETURN(const std::string text, ReadRecord(path));
   absl::StatusOr<ModelFilesRecord> record = ModelFilesRecord::Parse(text);
   if (record.ok() && record->model != model) {
     record = absl::DataLossError("record: of another model file");
@@ -217,7 +235,7 @@ absl::StatusOr<ModelRecord> KernelCache::ReadModel(const ModelKey& key) {
   }
   if (disk_ == nullptr) return absl::NotFoundError("model record");
   const std::string path = ModelPath(key);
-  ASSIGN_OR_RETURN(const std::string text, disk_->ReadText(path, kRecordBytesMax));
+  ASSIGN_OR_RETURN(const std::string text, ReadRecord(path));
   absl::StatusOr<ModelRecord> record = ModelRecord::Parse(text);
   if (record.ok() && record->Key() != key) {
     record = absl::DataLossError("record: of another model");
@@ -254,9 +272,9 @@ absl::StatusOr<ModelRecord> KernelCache::FindModel(const ModelSource& source) {
   return record;
 }
 
-bool KernelCache::HasModel(const ModelSource& source) {
-  const absl::StatusOr<Digest> model = FileDigest(source.path);
-  return model.ok() && Lookup(source, *model).ok();
+absl::StatusOr<ModelRecord> KernelCache::PeekModel(const ModelSource& source) {
+  ASSIGN_OR_RETURN(const Digest model, FileDigest(source.path));
+  return Lookup(source, model);
 }
 
 absl::Status KernelCache::PutModel(const ModelRecord& record) {
@@ -303,12 +321,45 @@ absl::Status KernelCache::WriteRecord(absl::string_view relative, absl::string_v
   return written;
 }
 
+absl::StatusOr<std::string> KernelCache::ReadRecord(absl::string_view relative) {
+  absl::StatusOr<std::string> text = disk_->ReadText(relative, kRecordBytesMax);
+  if (absl::IsDataLoss(text.status())) Refuse(relative, text.status());
+  return text;
+}
+
 void KernelCache::Refuse(absl::string_view relative, const absl::Status& why) {
-  if (!read_only()) disk_->Remove(relative).IgnoreError();  // what stays is refused again
-  CountRefused(absl::StrCat(disk_->Path(relative), " refused: ", why.message()));
+  const std::string path = disk_->Path(relative);
+  if (read_only() || !disk_->Remove(relative).ok()) {
+    std::string identity = EntryIdentity(path);
+    absl::MutexLock lock(&mutex_);
+    const auto [known, is_new] = refused_.try_emplace(path, identity);
+    if (!is_new && known->second == identity) return;
+    known->second = std::move(identity);
+  }
+  TellRefused(absl::StrCat(path, kRefused, why.message()));
+}
+
+bool KernelCache::IsRefused(absl::string_view relative) {
+  const std::string path = disk_->Path(relative);
+  absl::MutexLock lock(&mutex_);
+  const auto known = refused_.find(path);
+  return known != refused_.end() && known->second == EntryIdentity(path);
 }
 
 void KernelCache::CountRefused(absl::string_view what) {
+  {
+    const std::string path(what.substr(0, what.find(kRefused)));
+    std::string identity = EntryIdentity(path);
+    absl::MutexLock lock(&mutex_);
+    const auto known = refused_.find(path);
+    if (known != refused_.end() && known->second == identity) return;
+    // Where it can be written the entry may by now be the one that took the refused one's place.
+    if (read_only()) refused_[path] = std::move(identity);
+  }
+  TellRefused(what);
+}
+
+void KernelCache::TellRefused(absl::string_view what) {
   if (options_.refused) {
     options_.refused(what);
   } else {
@@ -404,11 +455,8 @@ absl::StatusOr<Digest> KernelCache::Store(const Digest& digest, ByteParts parts)
   if (Get(digest).ok()) return digest;
   if (!read_only()) {
     absl::Status written = disk_->Write(ObjectPath(digest), parts, CacheDirectory::Sync::kYes);
+    if (written.ok()) return digest;
     absl::MutexLock lock(&mutex_);
-    if (written.ok()) {
-      refused_.erase(digest);
-      return digest;
-    }
     if (counters_.write_failures++ == 0) {
       LOG(WARNING) << "cache: an object stays in this process only: " << written.ToString();
     }
@@ -464,12 +512,11 @@ absl::StatusOr<CacheObjectPtr> KernelCache::Get(const Digest& digest) {
   }
   if (disk_ == nullptr) return absl::NotFoundError(absl::StrCat("object ", digest.ToHex()));
   const std::string path = ObjectPath(digest);
-  ASSIGN_OR_RETURN(FileDescriptor file, disk_->OpenFile(path));
-  absl::StatusOr<CacheObjectPtr> object = OpenObject(std::move(file), digest);
+  absl::StatusOr<FileDescriptor> file = disk_->OpenFile(path);
+  absl::StatusOr<CacheObjectPtr> object =
+      file.ok() ? OpenObject(*std::move(file), digest) : file.status();
   if (!object.ok()) {
     if (absl::IsDataLoss(object.status())) Refuse(path, object.status());
-    absl::MutexLock lock(&mutex_);
-    refused_.insert(digest);
     return absl::Status(object.status().code(),
                         absl::StrCat(disk_->Path(path), ": ", object.status().message()));
   }
@@ -485,9 +532,9 @@ bool KernelCache::Contains(const Digest& digest) {
   {
     absl::MutexLock lock(&mutex_);
     if (memory_.contains(digest)) return true;
-    if (refused_.contains(digest)) return false;
   }
-  return disk_ != nullptr && disk_->Exists(ObjectPath(digest));
+  const std::string path = ObjectPath(digest);
+  return disk_ != nullptr && disk_->Exists(path) && !IsRefused(path);
 }
 
 KernelCache::InMemory KernelCache::in_memory() const {
@@ -508,8 +555,10 @@ absl::StatusOr<KernelRecord> KernelCache::FindKernel(const Digest& key) {
   }
   if (disk_ == nullptr) return absl::NotFoundError("kernel record");
   const std::string path = KernelPath(key);
-  ASSIGN_OR_RETURN(const std::string text, disk_->ReadText(path, kRecordBytesMax));
-  absl::StatusOr<KernelRecord> record = KernelRecord::Parse(text, key);
+  const absl::StatusOr<std::string> text = ReadRecord(path);
+  if (absl::IsDataLoss(text.status())) return absl::NotFoundError("kernel record: corrupt");
+  RETURN_IF_ERROR(text.status());
+  absl::StatusOr<KernelRecord> record = KernelRecord::Parse(*text, key);
   if (!record.ok()) {
     Refuse(path, record.status());
     return absl::NotFoundError("kernel record: corrupt");

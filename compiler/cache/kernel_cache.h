@@ -22,10 +22,11 @@
 // A load checks the head's SHA-256 and every chunk's XXH3; Verify and Import the payload's SHA-256
 // too. Everything else is checked by SHA-256 whenever it is opened.
 //
-// Files appear complete or not at all (temporary file, fsync, rename). What is truncated, altered
-// or foreign is refused with DATA_LOSS, counted, removed where possible, and rebuilt by the caller.
-// Where the directory cannot be written (read-only, full disk) objects and records are kept as
-// memfds by this process alone: counted and logged, never silent.
+// Files appear complete or not at all (temporary file, fsync, rename). What is truncated, altered,
+// foreign, unreadable or no regular file is refused with DATA_LOSS, counted, removed where
+// possible, and rebuilt by the caller. Where the directory cannot be written (read-only, full disk)
+// or not be used at all (no permission, a file in its place) objects and records are kept as memfds
+// by this process alone: counted and logged, never silent.
 //
 // Trust: the default directory must belong to the user with mode 0700; one that was named may
 // belong to somebody else; no file or directory in either may be writable by group or others.
@@ -140,6 +141,7 @@ class KernelCache {
 
   const std::string& directory() const { return options_.directory; }
   bool is_default() const { return options_.is_default; }
+  uint64_t size_bytes_max() const { return options_.size_bytes_max; }
   // Nothing is written to disk; `read_only_reason` says why, empty when it is written.
   bool read_only() const { return !read_only_reason_.empty(); }
   const std::string& read_only_reason() const { return read_only_reason_; }
@@ -151,8 +153,10 @@ class KernelCache {
   // (counted as a miss), DATA_LOSS when its record is corrupt (removed); the model file's own
   // errors name it. Marks the record as used.
   absl::StatusOr<ModelRecord> FindModel(const ModelSource& source);
+  // The same, but counts neither a hit nor a miss.
+  absl::StatusOr<ModelRecord> PeekModel(const ModelSource& source);
   // Whether FindModel would find it; counts nothing.
-  bool HasModel(const ModelSource& source);
+  bool HasModel(const ModelSource& source) { return PeekModel(source).ok(); }
   // Makes `record` findable: its objects must be there (FAILED_PRECONDITION). `record.sources` are
   // the model file, then its external data by path relative to the model file's folder.
   absl::Status PutModel(const ModelRecord& record);
@@ -207,7 +211,7 @@ class KernelCache {
   // Takes over an object that another process made: verified like any other.
   absl::Status Adopt(const Digest& digest, FileDescriptor file);
   // What another process that works for this one was told by its `refused`: logged and counted as
-  // if it had been refused here.
+  // if it had been refused here, unless it was already.
   void CountRefused(absl::string_view what);
 
   // --- Care of the directory. FAILED_PRECONDITION without a directory.
@@ -243,8 +247,14 @@ class KernelCache {
   std::optional<Digest> RememberedDigest(const std::string& identity);
   void RememberDigest(const std::string& identity, const Digest& digest);
   absl::Status WriteRecord(absl::string_view relative, absl::string_view text, bool sync);
-  // Counts, logs and removes what `why` says is corrupt.
+  // Removes what `why` says is corrupt; counts and logs it, once where it cannot be removed.
   void Refuse(absl::string_view relative, const absl::Status& why);
+  void TellRefused(absl::string_view what);
+  // Whether the entry that is there now was refused.
+  bool IsRefused(absl::string_view relative);
+  // The text of a record; one that cannot be read is refused.
+  absl::StatusOr<std::string> ReadRecord(absl::string_view relative);
+  absl::Status CheckHasDirectory() const;
   absl::StatusOr<CachePruneReport> PruneLocked(uint64_t size_bytes_max);
   absl::Status RemoveUnneeded(std::span<const CacheListing::Model> kept, CachePruneReport& report);
 
@@ -261,8 +271,9 @@ class KernelCache {
   absl::flat_hash_map<Digest, KernelRecord> memory_kernels_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Digest, std::vector<std::string>> memory_files_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Digest> file_digests_ ABSL_GUARDED_BY(mutex_);
-  // Objects found corrupt that could not be removed.
-  absl::flat_hash_set<Digest> refused_ ABSL_GUARDED_BY(mutex_);
+  // What was refused and could not be removed: the identity of each by its path. Whoever replaces
+  // it, in whatever process, changes the identity.
+  absl::flat_hash_map<std::string, std::string> refused_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<std::string> locked_ ABSL_GUARDED_BY(mutex_);  // Locks held in this process
 };
 

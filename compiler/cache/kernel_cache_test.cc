@@ -1,10 +1,12 @@
 #include "compiler/cache/kernel_cache.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -48,6 +50,22 @@ std::string ReadText(const fs::path& path) {
   std::ifstream in(path, std::ios::binary);
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
+
+// Permissions do not bind the superuser: this takes that right from the thread as long as it lives.
+class BoundByPermissions {
+ public:
+  BoundByPermissions() {
+    EXPECT_EQ(syscall(SYS_capget, &header_, before_), 0);
+    __user_cap_data_struct without[2] = {before_[0], before_[1]};
+    without[0].effective &= ~(1u << CAP_DAC_OVERRIDE | 1u << CAP_DAC_READ_SEARCH);
+    EXPECT_EQ(syscall(SYS_capset, &header_, without), 0);
+  }
+  ~BoundByPermissions() { EXPECT_EQ(syscall(SYS_capset, &header_, before_), 0); }
+
+ private:
+  __user_cap_header_struct header_ = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct before_[2] = {};
+};
 
 class KernelCacheTest : public ::testing::Test {
  protected:
@@ -279,7 +297,7 @@ TEST_F(KernelCacheTest, ADirectoryThatCannotBeMadeIsServedWithout) {
 
 TEST_F(KernelCacheTest, ADirectoryWithoutWritePermissionIsServedFrom) {
   const ModelRecord record = MakeModel(*Open());
-  if (geteuid() == 0) GTEST_SKIP() << "root may write everywhere";
+  const BoundByPermissions bound;
   for (const char* folder : {"", "objects", "models", "kernels", "digests", "tmp"}) {
     fs::permissions(v1() / folder, fs::perms::owner_read | fs::perms::owner_exec);
   }
@@ -325,7 +343,143 @@ TEST_F(KernelCacheTest, RefusesAnObjectThatOthersMayWrite) {
   const ModelRecord record = MakeModel(*Open());
   fs::permissions(v1() / "objects" / record.program.ToHex(), fs::perms::others_write,
                   fs::perm_options::add);
-  EXPECT_EQ(Open()->Get(record.program).status().code(), absl::StatusCode::kFailedPrecondition);
+  const auto cache = Open();
+  const absl::Status status = cache->Get(record.program).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(status.message(), HasSubstr("may be written by others"));
+  EXPECT_EQ(cache->counters().corrupt_refused, 1);
+  EXPECT_FALSE(cache->HasModel(Source()));
+}
+
+TEST_F(KernelCacheTest, WhatAnotherProcessPutsInPlaceOfADamagedObjectIsUsed) {
+  const ModelRecord record = MakeModel(*Open());
+  const fs::path path = v1() / "objects" / record.program.ToHex();
+  for (const bool writable : {true, false}) {
+    WriteText(path, "program 2");
+    const auto cache = Open(writable);
+    EXPECT_EQ(cache->Get(record.program).status().code(), absl::StatusCode::kDataLoss);
+    EXPECT_FALSE(cache->HasModel(Source()));
+    // As a compile worker does, which tells what it finds.
+    const auto other = Open();
+    EXPECT_EQ(*other->Put(AsBytes("program 1")), record.program);
+    EXPECT_TRUE(cache->HasModel(Source()));
+    EXPECT_EQ(AsText((*cache->Get(record.program))->bytes()), "program 1");
+    EXPECT_EQ(cache->counters().corrupt_refused, 1);
+  }
+}
+
+TEST_F(KernelCacheTest, ADamagedObjectThatStaysIsCountedAndToldOfOnce) {
+  const ModelRecord record = MakeModel(*Open());
+  const fs::path path = v1() / "objects" / record.program.ToHex();
+  WriteText(path, "program 2");
+  std::vector<std::string> told;
+  const auto open = [&] {
+    return *KernelCache::Open(
+        {.directory = directory(), .writable = false, .refused = [&told](absl::string_view what) {
+           told.emplace_back(what);
+         }});
+  };
+  const auto cache = open();
+  EXPECT_FALSE(cache->Get(record.program).ok());
+  EXPECT_FALSE(cache->Get(record.program).ok());
+  // What a compile worker says of the same entry is nothing new; of another that is damaged it is.
+  cache->CountRefused(absl::StrCat(path.string(), " refused: altered"));
+  EXPECT_THAT(told, SizeIs(1));
+  const std::string other = absl::StrCat((v1() / "objects").string(), "/other refused: altered");
+  cache->CountRefused(other);
+  EXPECT_THAT(told, SizeIs(2));
+  EXPECT_EQ(cache->counters().corrupt_refused, 2);
+}
+
+TEST_F(KernelCacheTest, EntriesThatCannotBeUsedAreRefusedVerifiedAndRebuilt) {
+  const ModelRecord record = MakeModel(*Open());
+  const std::vector<fs::path> victims = {
+      v1() / "objects" / record.program.ToHex(), v1() / "objects" / record.objects[1].ToHex(),
+      v1() / "models" / record.Key().ToHex(),
+      v1() / "models" / (record.sources[0].digest.ToHex() + ".files")};
+  const BoundByPermissions bound;
+  const std::vector<std::function<void(const fs::path&)>> spoils = {
+      [](const fs::path& path) { fs::permissions(path, fs::perms::none); },
+      [](const fs::path& path) { fs::permissions(path, fs::perms::all); },
+      [](const fs::path& path) {
+        fs::remove(path);
+        fs::create_directory(path);
+      },
+      [](const fs::path& path) {
+        fs::remove(path);
+        fs::create_directories(path / "with" / "contents");
+      },
+      [](const fs::path& path) {
+        fs::remove(path);
+        EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+      },
+      [](const fs::path& path) {
+        fs::remove(path);
+        fs::create_symlink(path.filename(), path);  // to itself
+      },
+      [](const fs::path& path) {
+        fs::remove(path);
+        fs::create_symlink("nowhere", path);
+      }};
+  for (const fs::path& victim : victims) {
+    for (size_t i = 0; i < spoils.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat(victim.string(), " spoilt in way ", i));
+      spoils[i](victim);
+      const auto cache = Open();
+      EXPECT_GE(cache->Verify()->problems.size(), 1u);
+      const auto load = [&] {
+        const auto found = cache->FindModel(Source());
+        absl::Status status = found.status();
+        if (found.ok()) status.Update(cache->Get(found->program).status());
+        if (found.ok()) status.Update(cache->Get(found->objects[1]).status());
+        return status;
+      };
+      const int64_t verified = cache->counters().corrupt_refused;
+      const absl::Status first = load();
+      // An object whose name leads nowhere is as good as none.
+      EXPECT_TRUE(absl::IsDataLoss(first) || absl::IsNotFound(first)) << first;
+      EXPECT_LE(cache->counters().corrupt_refused, verified + 1);
+      MakeModel(*cache);
+      EXPECT_TRUE(load().ok());
+      EXPECT_EQ(cache->counters().corrupt_refused, verified + 1);
+      if (fs::is_directory(victim)) fs::remove_all(victim);  // what is in it is not ours to remove
+      MakeModel(*Open());
+      EXPECT_THAT(Open()->Verify()->problems, IsEmpty());
+    }
+  }
+}
+
+TEST_F(KernelCacheTest, ADirectoryThatCannotBeUsedIsServedWithout) {
+  MakeModel(*Open());
+  const BoundByPermissions bound;
+  const auto expect_served_without = [&](const fs::path& culprit) {
+    SCOPED_TRACE(culprit.string());
+    for (const bool writable : {true, false}) {
+      const auto cache = Open(writable);
+      EXPECT_THAT(cache->read_only_reason(), HasSubstr(culprit.string()));
+      EXPECT_EQ(cache->FindModel(Source()).status().code(), absl::StatusCode::kNotFound);
+      MakeModel(*cache);
+      EXPECT_TRUE(cache->FindModel(Source()).ok());
+      EXPECT_EQ(cache->counters().write_failures, 3);
+      EXPECT_EQ(cache->counters().corrupt_refused, 0);
+      EXPECT_THAT(cache->Verify().status().message(), HasSubstr(culprit.string()));
+    }
+  };
+  for (const fs::path& folder : {root_ / "cache", v1(), v1() / "objects", v1() / "models"}) {
+    fs::permissions(folder, fs::perms::none);
+    expect_served_without(folder);
+    fs::permissions(folder, fs::perms::owner_all);
+  }
+  for (const fs::path& folder : {v1() / "models", v1()}) {
+    fs::remove_all(folder);
+    WriteText(folder, "a file");
+    expect_served_without(folder);
+    fs::remove(folder);
+    fs::create_symlink(folder.filename(), folder);  // to itself
+    expect_served_without(folder);
+    fs::remove(folder);
+  }
+  EXPECT_TRUE(Open()->read_only_reason().empty());
 }
 
 TEST_F(KernelCacheTest, KernelRecordsNeedTheirArtifact) {
