@@ -76,6 +76,35 @@ WorkerRequest RequestFor(const CompileRequest& request, const KernelCache& cache
               request.memory_limit_bytes > 0 ? request.memory_limit_bytes : MemoryLimit()};
 }
 
+absl::StatusOr<CompileStatistics> RunWorker(const CompileRequest& request,
+                                            const WorkerRequest& worker_request,
+                                            KernelCache& cache) {
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<WorkerProcess> worker,
+      WorkerProcess::Start(
+          {.program = request.worker_program.empty() ? "/proc/self/exe" : request.worker_program,
+           .time_limit_seconds = request.time_limit_seconds > 0 ? request.time_limit_seconds
+                                                                : kWorkerSecondsDefault}));
+  ResultTaker taker(request, cache);
+  ASSIGN_OR_RETURN(const WorkerResult result, worker->Run(worker_request, [&taker](Frame frame) {
+    return taker.Take(std::move(frame));
+  }));
+  RETURN_IF_ERROR(result.status);
+  return CompileStatistics{.kernels_compiled = result.kernels_compiled,
+                           .kernels_reused = result.kernels_reused,
+                           .seconds = static_cast<double>(result.milliseconds) / 1000};
+}
+
+absl::Status Open(const ModelSource& source, KernelCache& cache, const OpenCompiledModel& open) {
+  ASSIGN_OR_RETURN(const ModelRecord record, cache.PeekModel(source));
+  return open ? open(record) : absl::OkStatus();
+}
+
+// Whether Open says that the cache does not have the model, or damaged.
+bool IsCompiledAgain(const absl::Status& opened) {
+  return absl::IsNotFound(opened) || absl::IsDataLoss(opened);
+}
+
 }  // namespace
 
 ModelSource SourceOf(const CompileRequest& request) {
@@ -85,33 +114,40 @@ ModelSource SourceOf(const CompileRequest& request) {
           .compiler_abi = CompilerAbi()};
 }
 
-absl::StatusOr<CompileStatistics> Compile(const CompileRequest& request, KernelCache& cache) {
+absl::StatusOr<CompileStatistics> Compile(const CompileRequest& request, KernelCache& cache,
+                                          const OpenCompiledModel& open) {
+  const ModelSource source = SourceOf(request);
   CompileStatistics statistics;
   {
-    ASSIGN_OR_RETURN(const KernelCache::Lock lock, cache.LockModel(SourceOf(request)));
-    if (cache.HasModel(SourceOf(request))) return statistics;
-    ASSIGN_OR_RETURN(
-        const std::unique_ptr<WorkerProcess> worker,
-        WorkerProcess::Start(
-            {.program = request.worker_program.empty() ? "/proc/self/exe" : request.worker_program,
-             .time_limit_seconds = request.time_limit_seconds > 0 ? request.time_limit_seconds
-                                                                  : kWorkerSecondsDefault}));
-    ResultTaker taker(request, cache);
-    ASSIGN_OR_RETURN(const WorkerResult result,
-                     worker->Run(RequestFor(request, cache),
-                                 [&taker](Frame frame) { return taker.Take(std::move(frame)); }));
-    RETURN_IF_ERROR(result.status);
-    if (!cache.HasModel(SourceOf(request))) {
+    ASSIGN_OR_RETURN(const KernelCache::Lock lock, cache.LockModel(source));
+    absl::Status opened = Open(source, cache, open);
+    if (!IsCompiledAgain(opened))
+      return opened.ok() ? statistics : absl::StatusOr<CompileStatistics>(opened);
+    WorkerRequest worker_request = RequestFor(request, cache);
+    ASSIGN_OR_RETURN(statistics, RunWorker(request, worker_request, cache));
+    opened = Open(source, cache, open);
+    if (IsCompiledAgain(opened)) {
+      LOG(WARNING) << request.model_path
+                   << ": the cache does not keep what was compiled, compiling "
+                   << "once more, into memory: " << opened.ToString();
+      worker_request.cache_directory.clear();
+      worker_request.cache_writable = false;
+      ASSIGN_OR_RETURN(statistics, RunWorker(request, worker_request, cache));
+      opened = Open(source, cache, open);
+    }
+    if (absl::IsNotFound(opened)) {
       return absl::InternalError(absl::StrCat("compile worker: says that ", request.model_path,
                                               " is compiled, but the cache does not have it"));
     }
-    statistics = {.kernels_compiled = result.kernels_compiled,
-                  .kernels_reused = result.kernels_reused,
-                  .seconds = static_cast<double>(result.milliseconds) / 1000};
+    RETURN_IF_ERROR(opened);
   }
   // Only now: pruning waits for no compile, its own included.
   if (const absl::Status pruned = cache.PruneToLimit(); !pruned.ok()) {
     LOG(WARNING) << "cache: not pruned: " << pruned.ToString();
+  } else if (!cache.HasModel(source)) {
+    LOG(WARNING) << request.model_path << ": compiled for " << request.target
+                 << ", but the cache does not keep it: larger than the cache may be, "
+                 << cache.size_bytes_max() << " bytes; every start compiles it again";
   }
   return statistics;
 }

@@ -35,13 +35,22 @@ struct CompileStatistics {
 // What the cache knows the compiled form of a request by.
 ModelSource SourceOf(const CompileRequest& request);
 
+// What is done with a compiled model before it can be pruned, by this process or another.
+using OpenCompiledModel = std::function<absl::Status(const ModelRecord&)>;
+
 // Compiles the model unless the cache has it: takes the cache's lock for it, so that threads and
-// processes that want the same model wait for the first, and runs a compile worker to the end. The
-// results are in `cache` afterwards, where FindModel(SourceOf(request)) finds them. When the cache
-// cannot be written the objects come back as memfds that `cache` holds for this process only.
+// processes that want the same model wait for the first, and runs a compile worker to the end. When
+// the cache cannot be written the objects come back as memfds that `cache` holds for this process
+// only.
+//
+// `open`, if any, is called with the record of the model while the lock is held; what it takes out
+// of the cache it keeps. DATA_LOSS from it has the model compiled again, what the cache then does
+// not keep is compiled once more, into memory; its other errors are returned. Afterwards the cache
+// is pruned to its limit: a model that does not fit is there no more, which is told.
 // UNAVAILABLE names the library when there is none; INVALID_ARGUMENT and UNIMPLEMENTED are the
 // model's; DEADLINE_EXCEEDED past the time limit; INTERNAL when the worker died, with its last
 // words.
-absl::StatusOr<CompileStatistics> Compile(const CompileRequest& request, KernelCache& cache);
+absl::StatusOr<CompileStatistics> Compile(const CompileRequest& request, KernelCache& cache,
+                                          const OpenCompiledModel& open = nullptr);
 
 }  // namespace stampmill

@@ -74,8 +74,12 @@ absl::StatusOr<ModelImage> FindOrCompileModel(const std::string& path,
   if (absl::IsDataLoss(image.status())) {
     LOG(WARNING) << path << ": " << std::string(image.status().message()) << ": compiling again";
   }
-  RETURN_IF_ERROR(Compile(request, cache).status());
-  return FindModelImage(source, cache);
+  const auto open = [&image, &cache](const ModelRecord& record) {
+    image = OpenModelImage(record, cache);
+    return image.status();
+  };
+  RETURN_IF_ERROR(Compile(request, cache, open).status());
+  return image;
 }
 
 absl::StatusOr<CompileStatistics> EnsureCompiled(const std::string& path,

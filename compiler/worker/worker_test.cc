@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,6 +53,21 @@ class WorkerTest : public ::testing::Test {
             .target = "cpu:x86-64",
             .threads = 1,
             .worker_program = Program().string()};
+  }
+
+  // Takes all of a model out of the cache; what is gone is damage.
+  static OpenCompiledModel OpenAll(KernelCache& cache, std::vector<CacheObjectPtr>* read) {
+    return [&cache, read](const ModelRecord& record) -> absl::Status {
+      read->clear();
+      std::vector<Digest> all = record.objects;
+      all.push_back(record.program);
+      for (const Digest& digest : all) {
+        absl::StatusOr<CacheObjectPtr> object = cache.Get(digest);
+        if (!object.ok()) return absl::DataLossError(object.status().message());
+        read->push_back(*std::move(object));
+      }
+      return absl::OkStatus();
+    };
   }
 
   fs::path root_;
@@ -109,6 +125,100 @@ TEST_F(WorkerTest, DamagedKernelsAreRebuiltToldOfAndCounted) {
   EXPECT_EQ(cache->counters().corrupt_refused, 2);
   EXPECT_TRUE(Compile(Request(), *OpenCache()).ok());
   EXPECT_THAT(cache->Verify()->problems, ::testing::IsEmpty());
+}
+
+TEST_F(WorkerTest, DamagedObjectsAreRebuiltAndUsedAtOnceWhoeverMetThem) {
+  ASSERT_TRUE(Compile(Request(), *OpenCache()).ok());
+  const ModelRecord record = *OpenCache()->FindModel(SourceOf(Request()));
+  std::vector<Digest> all = record.objects;
+  all.push_back(record.program);
+  const fs::path objects = root_ / "cache/v1/objects";
+  for (const Digest& victim : all) {
+    const fs::path path = objects / victim.ToHex();
+    const std::vector<std::function<void()>> damages = {
+        [&] { fs::resize_file(path, 0); }, [&] { fs::resize_file(path, 20); },
+        [&] {
+          std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+          const char first = static_cast<char>(file.get() ^ 1);
+          file.seekp(0);
+          file.put(first);
+        },
+        [&] {
+          const Digest& other = victim == all[0] ? all[1] : all[0];
+          fs::copy_file(objects / other.ToHex(), path, fs::copy_options::overwrite_existing);
+        },
+        [&] {
+          fs::remove(path);
+          fs::create_directories(path / "that" / "stays");
+        }};
+    for (size_t i = 0; i < damages.size(); ++i) {
+      SCOPED_TRACE(absl::StrCat(victim.ToHex(), " damaged in way ", i));
+      damages[i]();
+      const auto cache = OpenCache();
+      EXPECT_TRUE(absl::IsDataLoss(cache->Get(victim).status()));
+      // What is read within Compile is taken like what was read before.
+      std::vector<CacheObjectPtr> read;
+      const auto done = Compile(Request(), *cache, OpenAll(*cache, &read));
+      ASSERT_TRUE(done.ok()) << done.status();
+      EXPECT_THAT(read, ::testing::SizeIs(all.size()));
+      EXPECT_EQ(cache->counters().corrupt_refused, 1);
+      if (fs::is_directory(path)) fs::remove_all(path);
+    }
+    // Met by nobody before: found while Compile opens the model.
+    if (fs::exists(path)) fs::resize_file(path, 10);
+    const auto cache = OpenCache();
+    std::vector<CacheObjectPtr> read;
+    const auto done = Compile(Request(), *cache, OpenAll(*cache, &read));
+    ASSERT_TRUE(done.ok()) << done.status();
+    EXPECT_THAT(read, ::testing::SizeIs(all.size()));
+    EXPECT_THAT(cache->Verify()->problems, ::testing::IsEmpty());
+  }
+}
+
+TEST_F(WorkerTest, AModelThatTheCacheMayNotKeepIsOpenedBeforeItIsPruned) {
+  const auto cache =
+      *KernelCache::Open({.directory = (root_ / "cache").string(), .size_bytes_max = 1});
+  for (int start = 0; start < 2; ++start) {
+    std::vector<CacheObjectPtr> read;
+    ::testing::internal::CaptureStderr();
+    const auto done = Compile(Request(), *cache, OpenAll(*cache, &read));
+    const std::string log = ::testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(done.ok()) << done.status();
+    EXPECT_EQ(done->kernels_compiled, 1);
+    EXPECT_THAT(read, ::testing::SizeIs(3));
+    EXPECT_THAT(log, HasSubstr("m.onnx: compiled for cpu:x86-64, but the cache does not keep it"));
+    EXPECT_FALSE(cache->HasModel(SourceOf(Request())));
+    EXPECT_EQ(cache->List()->objects, 0);
+  }
+}
+
+TEST_F(WorkerTest, WhatIsGoneBeforeItIsOpenedIsCompiledIntoMemory) {
+  const auto cache = OpenCache();
+  std::vector<CacheObjectPtr> read;
+  int tries = 0;
+  // As where another process prunes that does not see the lock.
+  const auto done = Compile(Request(), *cache, [&](const ModelRecord& record) {
+    if (++tries == 1) {
+      fs::remove(root_ / "cache/v1/objects" / record.program.ToHex());
+      fs::remove(root_ / "cache/v1/models" / record.Key().ToHex());
+    }
+    return OpenAll(*cache, &read)(record);
+  });
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_EQ(tries, 2);
+  EXPECT_THAT(read, ::testing::SizeIs(3));
+  EXPECT_EQ(cache->counters().objects_in_memory, 3);
+}
+
+TEST_F(WorkerTest, ADirectoryThatCannotBeUsedIsCompiledWithout) {
+  fs::create_directory(root_ / "cache");
+  std::ofstream(root_ / "cache/v1") << "a file";
+  const auto cache = OpenCache();
+  std::vector<CacheObjectPtr> read;
+  const auto done = Compile(Request(), *cache, OpenAll(*cache, &read));
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_THAT(read, ::testing::SizeIs(3));
+  EXPECT_EQ(cache->counters().write_failures, 3);
 }
 
 TEST_F(WorkerTest, TheModelsFaultComesBackAsItsOwnError) {
