@@ -148,6 +148,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
                    });
   }
 
+  static void AnswerLater(std::shared_ptr<HttpConnection> self, uint64_t sequence,
+                          absl::AnyInvocable<HttpAnswer()> make) {
+    if (self->server_.stopped.load(std::memory_order_acquire)) return;
+    asio::io_context& context = self->worker_.context;
+    asio::post(context, [self = std::move(self), sequence, make = std::move(make)]() mutable {
+      self->Accepted(sequence, std::move(make)());
+    });
+  }
+
   void OnAbandon(uint64_t sequence, absl::AnyInvocable<void()> on_abandon) {
     Pending* pending = Find(sequence);
     if (pending == nullptr || closed_) {
@@ -197,6 +206,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  private:
   using Parser = http::request_parser<http::string_body>;
 
+  // Into what a read that is under way goes. Parsing moves what is in buffer_, so it may not happen
+  // while one goes there; one that waits for room goes elsewhere.
+  enum class Reading { kNo, kInPlace, kApart };
+
   struct Pending {
     uint64_t sequence = 0;
     bool head_only = false;  // HEAD
@@ -218,20 +231,30 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   }
 
   void Read() {
-    if (reading_ || closed_ || stop_reading_) return;
+    if (reading_ != Reading::kNo || closed_ || stop_reading_) return;
     // While no request may begin, little is kept of what comes: enough to see the end of the
     // stream, which says that the client left.
     const bool waits = !MayBeginRequest();
     if (waits && buffer_.size() >= kHttpWaitingBytesMax) return;
-    reading_ = true;
-    const size_t want = parser_.has_value() && !waits ? kHttpReadBytes : kHttpSmallReadBytes;
+    if (waits) {
+      reading_ = Reading::kApart;
+      apart_.resize(kHttpSmallReadBytes);
+      socket_.async_read_some(
+          asio::buffer(apart_), [self = shared_from_this()](error_code error, size_t size) {
+            asio::buffer_copy(self->buffer_.prepare(size), asio::buffer(self->apart_));
+            self->OnRead(error, size);
+          });
+      return;
+    }
+    reading_ = Reading::kInPlace;
+    const size_t want = parser_.has_value() ? kHttpReadBytes : kHttpSmallReadBytes;
     socket_.async_read_some(
         buffer_.prepare(want),
         [self = shared_from_this()](error_code error, size_t size) { self->OnRead(error, size); });
   }
 
   void OnRead(error_code error, size_t size) {
-    reading_ = false;
+    reading_ = Reading::kNo;
     if (error) {
       Close();
       return;
@@ -515,7 +538,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     }
     if (server_.draining.load(std::memory_order_relaxed)) DrainIfIdle();
     Write();
-    Parse();
+    // Of what is in the buffer, all that can be parsed was parsed before such a read began.
+    if (reading_ != Reading::kInPlace) Parse();
     Read();
   }
 
@@ -528,6 +552,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpWorker& worker_;
   tcp::socket socket_;
   boost::beast::flat_buffer buffer_;
+  std::vector<char> apart_;
   std::optional<Parser> parser_;
   ByteBudget::Claim claim_;      // on the body that is being read
   std::deque<Pending> pending_;  // sequences [first_sequence_, next_sequence_)
@@ -540,7 +565,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   int64_t progress_nanos_ = 0;
   int64_t request_nanos_ = 0;
   bool continue_sent_ = false;
-  bool reading_ = false;
+  Reading reading_ = Reading::kNo;
   bool writing_ = false;
   bool stop_reading_ = false;
   bool closed_ = false;
@@ -574,6 +599,11 @@ void HttpReply::AnswerIfUnanswered() {
 void HttpReply::Send(HttpAnswer answer) {
   if (connection_ == nullptr) return;
   HttpConnection::Answer(std::move(connection_), sequence_, std::move(answer));
+}
+
+void HttpReply::SendLater(absl::AnyInvocable<HttpAnswer()> make) {
+  if (connection_ == nullptr) return;
+  HttpConnection::AnswerLater(std::move(connection_), sequence_, std::move(make));
 }
 
 void HttpReply::OnAbandon(absl::AnyInvocable<void()> on_abandon) {

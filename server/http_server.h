@@ -70,6 +70,9 @@ class HttpReply {
 
   bool valid() const { return connection_ != nullptr; }
   void Send(HttpAnswer answer);
+  // For answers that take long to make: `make` is called once, on the connection's thread, not in
+  // here; or dropped if the server stops.
+  void SendLater(absl::AnyInvocable<HttpAnswer()> make);
   // `on_abandon` is called on the connection's thread, at most once, if the client leaves before
   // Send; at once if it has left already. To be set before the reply is handed to another thread.
   void OnAbandon(absl::AnyInvocable<void()> on_abandon);

@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <memory>
@@ -98,6 +99,12 @@ class HttpServerTest : public testing::Test {
       return;
     }
     if (request.path == "/drop") return;
+    if (request.path == "/long") {
+      std::string text;
+      while (text.size() < 80'000) absl::StrAppend(&text, request.body, ";");
+      reply.SendLater([text] { return TextAnswer(text); });
+      return;
+    }
     HttpAnswer answer = TextAnswer(
         absl::StrCat(request.method, " ", request.path, " ", request.query, " ", request.body));
     answer.compressible = true;
@@ -129,6 +136,35 @@ TEST_F(HttpServerTest, AnswersPipelinedRequestsInTheirOrder) {
   Release();
   EXPECT_EQ(client.Read()->body, "released");
   for (int i = 0; i < 40; ++i) EXPECT_EQ(client.Read()->body, absl::StrCat("GET /", i, "  "));
+}
+
+// A read waits for the next request while answers wait for the client; when one is written, what
+// had come before is parsed under that read.
+TEST_F(HttpServerTest, KeepsPipelinedRequestsApartWhileAnswersWait) {
+  Start();
+  for (int round = 0; round < 20; ++round) {
+    HttpClient client(port(), 4096);
+    std::string bytes;
+    std::vector<std::string> expected;
+    for (int i = 0; i < 12; ++i) {
+      const std::string body(static_cast<size_t>(100 + 37 * i), static_cast<char>('a' + i));
+      absl::StrAppend(&bytes, "POST /long HTTP/1.1\r\nHost: t\r\nContent-Length: ", body.size(),
+                      "\r\n\r\n", body);
+      expected.push_back(body);
+    }
+    size_t sent = 0;
+    for (const std::string& body : expected) {
+      const size_t piece = std::min(bytes.size() - sent, static_cast<size_t>(1300 + 91 * round));
+      ASSERT_TRUE(client.Send(bytes.substr(sent, piece)));
+      sent += piece;
+      const auto response = client.Read();
+      ASSERT_TRUE(response.has_value()) << body;
+      ASSERT_EQ(response->status, 200) << response->body;
+      ASSERT_EQ(response->body.substr(0, body.size() + 1), body + ";");
+    }
+    // What did not fit into the rounds above.
+    ASSERT_EQ(sent, bytes.size());
+  }
 }
 
 TEST_F(HttpServerTest, TakesChunksWithExtensionsAndTrailers) {

@@ -103,10 +103,27 @@ class HttpInferCall : public InferCall {
     }
     // Binary outputs are sent from where they lie: the answer keeps the slot until it is written.
     const std::shared_ptr<Request> owner(request.release(), request.get_deleter());
-    reply_.Send(AnswerInference(*owner, *inference_, owner));
+    if (!IsLong(*owner)) {
+      reply_.Send(AnswerInference(*owner, *inference_, owner));
+      return;
+    }
+    // Numbers become text at some 50 MB/s, and no other request is answered meanwhile.
+    HttpReply reply = std::move(reply_);
+    reply.SendLater([owner, inference = std::shared_ptr<JsonInference>(std::move(inference_))] {
+      return AnswerInference(*owner, *inference, owner);
+    });
   }
 
  private:
+  static bool IsLong(const Request& request) {
+    constexpr size_t kShortBytesMax = 16 << 10;
+    size_t bytes = 0;
+    for (const OutputTensor& output : request.outputs) {
+      if (!output.target.valid()) bytes += output.bytes.size();
+    }
+    return bytes > kShortBytesMax;
+  }
+
   const HttpRequest request_;  // its body is read in place
   HttpReply reply_;
   std::unique_ptr<JsonInference> inference_;
