@@ -63,7 +63,7 @@ absl::Status Engine::Submit(RequestHandle& request) {
   request->times.queue_start = Now();
   request->model->statistics().AddPending(1);
   // Has a place for every slot of the pool.
-  CHECK(inbox_.Push(request.release()));
+  inbox_.PushCertainly(request.release());
   if (options_.submitters_turn) {
     TurnHere();
   } else {
@@ -318,8 +318,16 @@ bool Engine::WaitsForPool(ServedModel& model, int64_t now) {
 }
 
 bool Engine::BeginPoolWait(ServedModel& model, int64_t now) {
-  if (model.pool_wait_end_nanos_ == 0) model.pool_wait_end_nanos_ = now + kPoolWaitNanosMax;
-  if (now >= model.pool_wait_end_nanos_) return false;
+  const uint64_t releases = model.pool_releases_seen_;
+  if (model.pool_wait_end_nanos_ == 0) {
+    // Another has waited in vain, and nothing came back since: those behind it do not wait again.
+    if (model.pool_starved_at_ == releases) return false;
+    model.pool_wait_end_nanos_ = now + kPoolWaitNanosMax;
+  }
+  if (now >= model.pool_wait_end_nanos_) {
+    model.pool_starved_at_ = releases;
+    return false;
+  }
   PutBack(model, model.running_);
   model.running_.clear();
   return true;
@@ -407,7 +415,7 @@ void Engine::Finish(Request* request, absl::Status status, FailureReason reason)
     ClearResults(*request);
   }
   request->status = std::move(status);
-  CHECK(ready_.Push(request));
+  ready_.PushCertainly(request);
   finished_any_ = true;
   in_flight_.fetch_sub(1, std::memory_order_seq_cst);
 }

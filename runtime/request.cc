@@ -77,7 +77,7 @@ RequestPool::RequestPool(int32_t slots)
   for (int32_t i = 0; i < capacity_; ++i) {
     slots_[i].slot = static_cast<uint32_t>(i);
     slots_[i].generation = 1;
-    CHECK(free_.Push(static_cast<uint32_t>(i)));
+    free_.PushCertainly(static_cast<uint32_t>(i));
   }
 }
 
@@ -121,7 +121,7 @@ void RequestPool::Release(Request* request) {
   // From here on tags of the use that ends are stale. 0 stays free: it means "not cancelled".
   if (++r.generation == 0) r.generation = 1;
   in_use_.fetch_sub(1, std::memory_order_relaxed);
-  CHECK(free_.Push(r.slot));
+  free_.PushCertainly(r.slot);
 }
 
 Request* RequestPool::slot(uint32_t index) {

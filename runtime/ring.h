@@ -1,6 +1,7 @@
 // BoundedRing: a bounded queue of small values between any number of producers and consumers
 // without a lock: Dmitry Vyukov's array with a sequence number a cell. Allocates only when made.
-// Push and Pop never block: a full ring refuses, an empty one gives nothing. Thread-safe.
+// Push and Pop never block: a full ring refuses, an empty one gives nothing. A ring may look full
+// or empty while another thread is in the middle of its Pop or Push. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -9,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <type_traits>
 
 namespace stampmill {
@@ -44,6 +46,12 @@ class BoundedRing {
         at = tail_.load(std::memory_order_relaxed);
       }
     }
+  }
+
+  // For rings that have a place for every value there is: looks full only while another thread is
+  // in the middle of a Pop, which this waits for.
+  void PushCertainly(T value) {
+    while (!Push(value)) std::this_thread::yield();
   }
 
   std::optional<T> Pop() {

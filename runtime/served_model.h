@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -104,7 +105,9 @@ class ServedModel {
   RequestTimes step_times_;
   int64_t pool_wait_end_nanos_ = 0;  // > 0: its next request waits for pool memory until then
   uint64_t pool_releases_seen_ = 0;  // before it last looked for some
-  ModelPin engine_pin_;              // held while the engine has work of this model
+  uint64_t pool_starved_at_ =
+      std::numeric_limits<uint64_t>::max();  // releases when a wait was vain
+  ModelPin engine_pin_;                      // held while the engine has work of this model
   ServedModel* next_active_ = nullptr;
 };
 
