@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "devices/host.h"
+#include "runtime/region_fault.h"
 
 namespace stampmill {
 namespace {
@@ -39,6 +40,7 @@ CompileRequest RequestFor(const std::string& path, const ModelImageOptions& opti
 }  // namespace
 
 absl::StatusOr<ModelImage> OpenModelImage(const ModelRecord& record, KernelCache& cache) {
+  HandleBusErrors();
   auto objects = std::make_shared<std::vector<CacheObjectPtr>>();
   ASSIGN_OR_RETURN(const CacheObjectPtr program, GetObject(record.program, cache));
   ModelImage image;

@@ -3,12 +3,14 @@
 // entries.
 #include "runtime/region_fault.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <mutex>
 
 #include "base/check.h"
@@ -47,9 +49,62 @@ bool RepairRegion(uintptr_t address) {
   return false;
 }
 
+// A line of /proc/self/maps: "begin-end mode offset device inode path", all but the path short.
+struct MapsLine {
+  char text[512];
+  size_t size = 0;
+};
+
+// The path of the mapping that `line` is of, if `address` is in it and it is of a file.
+const char* PathOfAddress(MapsLine& line, uintptr_t address) {
+  line.text[line.size] = '\0';
+  uintptr_t bounds[2] = {0, 0};
+  const char* at = line.text;
+  for (uintptr_t& bound : bounds) {
+    for (; *at != '\0' && *at != '-' && *at != ' '; ++at) {
+      const int digit = *at <= '9' ? *at - '0' : *at - 'a' + 10;
+      bound = bound << 4 | static_cast<uintptr_t>(digit);
+    }
+    if (*at != '\0') ++at;
+  }
+  if (address < bounds[0] || address >= bounds[1]) return nullptr;
+  return strchr(at, '/');
+}
+
+// Nothing but system calls: it runs in the handler.
+void TellLostFile(uintptr_t address) {
+  const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (maps < 0) return;
+  char buffer[1024];
+  MapsLine line;
+  const char* path = nullptr;
+  ssize_t n = 0;
+  while (path == nullptr && (n = read(maps, buffer, sizeof(buffer))) > 0) {
+    for (ssize_t i = 0; i < n && path == nullptr; ++i) {
+      if (buffer[i] != '\n') {
+        // What is longer is told as far as it goes.
+        if (line.size + 1 < sizeof(line.text)) line.text[line.size++] = buffer[i];
+        continue;
+      }
+      path = PathOfAddress(line, address);
+      line.size = 0;
+    }
+  }
+  close(maps);
+  if (path == nullptr) return;
+  constexpr char kBefore[] = "stampmill: ends by SIGBUS: a file was cut off while it was in use: ";
+  // Whoever does not read it learns no less from the signal.
+  bool told = write(STDERR_FILENO, kBefore, sizeof(kBefore) - 1) > 0;
+  told = told && write(STDERR_FILENO, path, strlen(path)) > 0;
+  told = told && write(STDERR_FILENO, "\n", 1) > 0;
+  static_cast<void>(told);
+}
+
 void HandleBusError(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
-  const bool repaired = RepairRegion(reinterpret_cast<uintptr_t>(info->si_addr));
+  const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
+  const bool repaired = RepairRegion(address);
+  if (!repaired) TellLostFile(address);
   errno = saved_errno;
   if (repaired) return;
   // Not ours: as if this handler did not exist. A default action takes effect when the faulting
@@ -74,8 +129,10 @@ void InstallHandler() {
 
 }  // namespace
 
+void HandleBusErrors() { std::call_once(handler_installed, InstallHandler); }
+
 int32_t WatchRegion(std::span<std::byte> mapping) {
-  std::call_once(handler_installed, InstallHandler);
+  HandleBusErrors();
   const auto begin = reinterpret_cast<uintptr_t>(mapping.data());
   CHECK_EQ(begin & (page_bytes.load() - 1), 0u);
   for (int32_t place = 0; place < kClientRegionsMax; ++place) {
