@@ -176,7 +176,7 @@ absl::StatusOr<FileDescriptor> CacheDirectory::OpenFile(absl::string_view relati
   FileDescriptor file(fd);
   if (fstat(file.get(), &info) != 0) return SystemError("stat", path);
   if (!S_ISREG(info.st_mode)) {
-    return absl::DataLossError(absl::StrCat(path, ": not a regular file"));
+    return absl::DataLossError(absl::StrCat("open ", path, ": not a regular file"));
   }
   if (const absl::Status trusted = CheckNotWritableByOthers(info, path); !trusted.ok()) {
     return absl::DataLossError(trusted.message());

@@ -11,6 +11,7 @@
 #include <ctime>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
@@ -517,6 +518,7 @@ absl::StatusOr<CacheObjectPtr> KernelCache::Get(const Digest& digest) {
       file.ok() ? OpenObject(*std::move(file), digest) : file.status();
   if (!object.ok()) {
     if (absl::IsDataLoss(object.status())) Refuse(path, object.status());
+    if (absl::StrContains(object.status().message(), path)) return object.status();
     return absl::Status(object.status().code(),
                         absl::StrCat(disk_->Path(path), ": ", object.status().message()));
   }
