@@ -31,6 +31,7 @@ WatchedRegion watched_regions[kClientRegionsMax];
 struct sigaction previous_action;
 std::atomic<uintptr_t> page_bytes;
 std::once_flag handler_installed;
+std::atomic<bool> lost_file_told;  // several threads may meet it at once
 
 static_assert(std::atomic<uintptr_t>::is_always_lock_free &&
               std::atomic<bool>::is_always_lock_free);
@@ -104,7 +105,7 @@ void HandleBusError(int signal, siginfo_t* info, void* context) {
   const int saved_errno = errno;
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   const bool repaired = RepairRegion(address);
-  if (!repaired) TellLostFile(address);
+  if (!repaired && !lost_file_told.exchange(true)) TellLostFile(address);
   errno = saved_errno;
   if (repaired) return;
   // Not ours: as if this handler did not exist. A default action takes effect when the faulting
