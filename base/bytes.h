@@ -31,6 +31,10 @@ inline absl::string_view AsText(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+// Length of the valid UTF-8 sequence that `text` begins with, 0 when there is none (RFC 3629).
+size_t Utf8Length(absl::string_view text);
+bool IsUtf8(absl::string_view text);
+
 class ByteReader {
  public:
   // Borrows `bytes`, and `name` (what is read, for messages), for its own life. Spans and strings

@@ -141,5 +141,16 @@ TEST(Bytes, PatchWhatIsKnownLater) {
   EXPECT_EQ(in.U64(), 9u);
 }
 
+TEST(Utf8Test, IsToldFromOtherBytes) {
+  EXPECT_TRUE(IsUtf8("serving_default_input:0"));
+  EXPECT_TRUE(IsUtf8("\xc3\xa4\xe2\x82\xac\xf0\x9f\x98\x80"));
+  EXPECT_FALSE(IsUtf8("\xff"));
+  EXPECT_FALSE(IsUtf8("\xc3"));
+  EXPECT_FALSE(IsUtf8("\xc0\x80"));
+  EXPECT_FALSE(IsUtf8("\xed\xa0\x80"));
+  EXPECT_FALSE(IsUtf8("\xf4\x90\x80\x80"));
+  EXPECT_FALSE(IsUtf8("\xe2\x28\xa1"));
+}
+
 }  // namespace
 }  // namespace stampmill

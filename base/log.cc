@@ -11,6 +11,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/bytes.h"
+
 namespace stampmill {
 namespace {
 
@@ -42,10 +44,18 @@ class Line {
 
   // Appends `text` with control characters (and, for JSON, quotes and backslashes) escaped.
   void AppendEscaped(absl::string_view text, bool json, bool cut) {
-    for (const char c : text) {
+    for (size_t i = 0; i < text.size(); ++i) {
+      const char c = text[i];
       char escape[8] = {c, 0};
       const auto code = static_cast<unsigned char>(c);
-      if (c == '\n') {
+      if (const size_t sequence = Utf8Length(text.substr(i)); json && sequence != 1) {
+        if (sequence == 0) {
+          strcpy(escape, "\\ufffd");
+        } else {
+          memcpy(escape, text.data() + i, sequence);
+          i += sequence - 1;
+        }
+      } else if (c == '\n') {
         strcpy(escape, "\\n");
       } else if (code < 0x20 || code == 0x7f) {
         snprintf(escape, sizeof(escape), json ? "\\u%04x" : "\\x%02x", code);

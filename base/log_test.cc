@@ -59,6 +59,12 @@ TEST_F(LogTest, WritesJsonLines) {
   EXPECT_THAT(text, testing::EndsWith("\"message\":\"a \\\"quoted\\\" \\\\ \\n\\u0001 word\"}\n"));
 }
 
+TEST_F(LogTest, JsonLinesAreAlwaysUtf8) {
+  SetLogFormat(LogFormat::kJson);
+  const std::string text = Captured([] { LOG(INFO) << "caf\xc3\xa9 \xff\xe2\x82"; });
+  EXPECT_THAT(text, testing::EndsWith("\"message\":\"caf\xc3\xa9 \\ufffd\\ufffd\\ufffd\"}\n"));
+}
+
 TEST_F(LogTest, CannotBeMadeToForgeALine) {
   const std::string text =
       Captured([] { LOG(INFO) << "name\n2030-01-01T00:00:00Z ERROR forged\x1b[31m"; });

@@ -15,7 +15,6 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/status_macros.h"
-#include "compiler/onnx/wire_reader.h"
 #include "runtime/limits.h"
 
 namespace stampmill {

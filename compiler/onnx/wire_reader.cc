@@ -26,25 +26,6 @@ size_t DecodeVarint(std::span<const std::byte> bytes, uint64_t* value) {
   return static_cast<size_t>(stream.CurrentPosition());
 }
 
-bool IsUtf8(absl::string_view text) {
-  const auto byte = [&text](size_t i) { return static_cast<uint8_t>(text[i]); };
-  size_t i = 0;
-  while (i < text.size()) {
-    const uint8_t lead = byte(i++);
-    if (lead < 0x80) continue;
-    const size_t more = lead >= 0xf0 ? 3 : (lead >= 0xe0 ? 2 : 1);
-    if (lead < 0xc2 || lead > 0xf4 || text.size() - i < more) return false;
-    uint32_t point = lead & (0x3fu >> more);
-    for (size_t k = 0; k < more; ++k, ++i) {
-      if ((byte(i) & 0xc0) != 0x80) return false;
-      point = (point << 6) | (byte(i) & 0x3f);
-    }
-    const bool overlong = (more == 2 && point < 0x800) || (more == 3 && point < 0x10000);
-    if (overlong || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
-  }
-  return true;
-}
-
 WireReader::WireReader(std::span<const std::byte> bytes, absl::string_view name)
     : bytes_(bytes), file_(bytes.data()), name_(name) {}
 

@@ -76,8 +76,6 @@ bool ForEachVarint(std::span<const std::byte> packed, Visit visit);
 // The next varint of `bytes`; its length, or 0 when there is none.
 size_t DecodeVarint(std::span<const std::byte> bytes, uint64_t* value);
 
-bool IsUtf8(absl::string_view text);
-
 template <typename Visit>
 bool ForEachVarint(std::span<const std::byte> packed, Visit visit) {
   while (!packed.empty()) {
