@@ -236,6 +236,11 @@ absl::StatusOr<bool> ModelRepository::IsModelReady(absl::string_view name, int64
   return false;
 }
 
+bool ModelRepository::IsBusy() const {
+  absl::MutexLock lock(&mutex_);
+  return !jobs_.empty();
+}
+
 bool ModelRepository::IsReady() const {
   absl::MutexLock lock(&mutex_);
   if (!started_ || stopping_) return false;

@@ -102,6 +102,9 @@ class ModelRepository {
   bool IsReady() const;
   std::vector<ModelIndexEntry> Index(bool ready_only) const;
 
+  // Loads or unloads wait or run: the destructor would wait for those that run.
+  bool IsBusy() const;
+
   // Asynchronous: `done` is called once, on a repository thread (or in the call itself when refused
   // at once). UNAVAILABLE unless the mode is explicit, with Triton's text. Load: INVALID_ARGUMENT,
   // NOT_FOUND, the compiler's errors. Unload: OK once memory is returned, also for unknown names.

@@ -278,7 +278,7 @@ int Serve(ServeFlags& flags) {
               << flags.exit_timeout_secs << " s";
   }
   const bool idle = (*server)->Drain(flags.exit_timeout_secs * 1'000'000'000);
-  if (!idle || !loader->done()) {
+  if (!idle || !loader->done() || (*server)->repository().IsBusy()) {
     // A step that does not end, or a model that is still being compiled: the system cleans up.
     LOG(WARNING) << "exiting while work goes on";
     _exit(failed ? kExitFailed : kExitDone);
