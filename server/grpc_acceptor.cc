@@ -143,6 +143,8 @@ bool GrpcAcceptor::AcceptAll() {
     }
     const int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    // gRPC lets a write wait for ever, and cancelling a call does not take back what is in it.
+    setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kGrpcUnackedMillis, sizeof(kGrpcUnackedMillis));
     connections_.push_back({.fd = fd, .inode = SocketInode(fd)});
     connection_count_.store(static_cast<int64_t>(connections_.size()), std::memory_order_relaxed);
     options_.accepted(listener_.get(), fd);

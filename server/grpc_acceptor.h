@@ -20,6 +20,7 @@ namespace stampmill {
 struct ConnectionCounters {
   int64_t connections = 0;          // open now
   int64_t connections_refused = 0;  // beyond the limit or without a descriptor
+  int64_t clients_too_slow = 0;     // calls cancelled because the answer was not taken in time
 };
 
 class GrpcAcceptor {

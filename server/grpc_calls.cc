@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -64,8 +65,8 @@ absl::StatusOr<ModelLoadRequest> ParseLoad(const inference::RepositoryModelLoadR
 // A unary inference. Deletes itself when gRPC is done with it, which is after Finish.
 class UnaryInferCall final : public InferCall, public grpc::ServerUnaryReactor {
  public:
-  UnaryInferCall(InferenceCalls& calls, grpc::ByteBuffer& response)
-      : calls_(calls), response_(response), scratch_(calls.TakeScratch()) {}
+  UnaryInferCall(InferenceCalls& calls, grpc_call* call, grpc::ByteBuffer& response)
+      : calls_(calls), call_(call), response_(response), scratch_(calls.TakeScratch()) {}
   ~UnaryInferCall() override {
     if (claim_.bytes() > kScratchMessageBytesMax) scratch_ = nullptr;
     claim_ = {};
@@ -89,13 +90,17 @@ class UnaryInferCall final : public InferCall, public grpc::ServerUnaryReactor {
     if (status.ok()) status = scratch_->writer.Write(*request, calls_.lent(), response_);
     // The slot is free before the client hears of the end.
     request.reset();
+    if (status.ok()) answer_due_nanos_ = calls_.answers().Begin(call_, response_.Length());
     grpc::ServerUnaryReactor::Finish(ToGrpcStatus(status));
   }
 
   void OnCancel() override {
     if (cancel_.engine != nullptr) cancel_.engine->Cancel(cancel_.tag);
   }
-  void OnDone() override { delete this; }
+  void OnDone() override {
+    if (answer_due_nanos_.has_value()) calls_.answers().End(call_, *answer_due_nanos_);
+    delete this;
+  }
   // Neither of the two above blocks or calls back: gRPC runs them where it is, as it does those of
   // its own reactors, and wakes no other thread for them. (This hook of gRPC 1.51 is meant for
   // reactions as simple as that, but is not part of its API.)
@@ -128,18 +133,15 @@ class UnaryInferCall final : public InferCall, public grpc::ServerUnaryReactor {
   }
 
   InferenceCalls& calls_;
+  grpc_call* const call_;
   grpc::ByteBuffer& response_;
   std::unique_ptr<UnaryScratch> scratch_;
   CancelTarget cancel_;
   ByteBudget::Claim claim_;
+  std::optional<int64_t> answer_due_nanos_;  // once there is an answer
 };
 
 }  // namespace
-
-grpc::Status ToGrpcStatus(const absl::Status& status) {
-  if (status.ok()) return grpc::Status::OK;
-  return grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
-}
 
 int64_t EngineDeadline(const Context& context, const Clock& clock) {
   const std::chrono::system_clock::time_point deadline = context.deadline();
@@ -157,9 +159,15 @@ absl::Status InflightBytesExceeded(const ByteBudget& budget) {
 }
 
 void InferenceCalls::Stop() {
+  repository_calls_->Stop();
   const absl::MutexLock lock(&mutex_);
   stopping_ = true;
   for (InferStream* stream : streams_) stream->Drain();
+}
+
+void InferenceCalls::NoteCall() {
+  if (!serving_.shutting_down()) return;
+  last_refused_nanos_.store(clock_.NowNanos(), std::memory_order_relaxed);
 }
 
 bool InferenceCalls::AddStream(InferStream* stream) {
@@ -214,7 +222,8 @@ grpc::ServerUnaryReactor* InferenceCalls::ModelMetadata(
 grpc::ServerUnaryReactor* InferenceCalls::ModelInfer(Context* context,
                                                      const grpc::ByteBuffer* request,
                                                      grpc::ByteBuffer* response) {
-  auto call = std::make_unique<UnaryInferCall>(*this, *response);
+  NoteCall();
+  auto call = std::make_unique<UnaryInferCall>(*this, context->c_call(), *response);
   UnaryInferCall* const reactor = call.get();
   reactor->Start(*request, EngineDeadline(*context, serving_.engine().clock()), std::move(call));
   return reactor;
@@ -257,6 +266,7 @@ void InferenceCalls::GiveScratch(std::unique_ptr<UnaryScratch> scratch) {
 
 grpc::ServerBidiReactor<inference::ModelInferRequest, inference::ModelStreamInferResponse>*
 InferenceCalls::ModelStreamInfer(Context* context) {
+  NoteCall();
   return InferStream::Begin(*this, *context);
 }
 
@@ -282,15 +292,23 @@ grpc::ServerUnaryReactor* InferenceCalls::RepositoryIndex(
   return Finished(context, status);
 }
 
+std::pair<grpc::ServerUnaryReactor*, ModelRepository::Done> InferenceCalls::Pending(
+    Context* context) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  const uint64_t call = repository_calls_->Add(reactor);
+  if (call == 0) return {reactor, nullptr};
+  return {reactor, [calls = repository_calls_, call](const absl::Status& status) {
+            calls->Finish(call, status);
+          }};
+}
+
 grpc::ServerUnaryReactor* InferenceCalls::RepositoryModelLoad(
     Context* context, const inference::RepositoryModelLoadRequest* request,
     inference::RepositoryModelLoadResponse*) {
   absl::StatusOr<ModelLoadRequest> load = ParseLoad(*request);
   if (!load.ok()) return Finished(context, load.status());
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  serving_.repository().Load(*std::move(load), [reactor](const absl::Status& status) {
-    reactor->Finish(ToGrpcStatus(status));
-  });
+  auto [reactor, done] = Pending(context);
+  if (done) serving_.repository().Load(*std::move(load), std::move(done));
   return reactor;
 }
 
@@ -302,10 +320,10 @@ grpc::ServerUnaryReactor* InferenceCalls::RepositoryModelUnload(
   const auto dependents = request->parameters().find("unload_dependents");
   const bool unload_dependents =
       dependents != request->parameters().end() && dependents->second.bool_param();
-  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  serving_.repository().Unload(
-      request->model_name(), unload_dependents,
-      [reactor](const absl::Status& done) { reactor->Finish(ToGrpcStatus(done)); });
+  auto [reactor, done] = Pending(context);
+  if (done) {
+    serving_.repository().Unload(request->model_name(), unload_dependents, std::move(done));
+  }
   return reactor;
 }
 

@@ -2,9 +2,11 @@
 // the parts that it serves.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -13,13 +15,11 @@
 #include "proto/grpc_service.grpc.pb.h"
 #include "server/byte_budget.h"
 #include "server/grpc_infer.h"
+#include "server/grpc_pending.h"
 #include "server/grpc_response.h"
 #include "server/serving.h"
 
 namespace stampmill {
-
-// An absl::Status as gRPC's: the codes are the same.
-grpc::Status ToGrpcStatus(const absl::Status& status);
 
 // When a call ends at the latest, in the engine's clock; kNoDeadline for none.
 int64_t EngineDeadline(const grpc::CallbackServerContext& context, const Clock& clock);
@@ -54,21 +54,26 @@ class InferenceCalls final
     : public inference::GRPCInferenceService::WithRawCallbackMethod_ModelInfer<
           inference::GRPCInferenceService::CallbackService> {
  public:
-  // Borrows both.
-  InferenceCalls(const Serving& serving, ByteBudget& budget) : serving_(serving), budget_(budget) {}
+  // Borrows all. `clock` is that of what waits for clients.
+  InferenceCalls(const Serving& serving, ByteBudget& budget, const Clock& clock)
+      : serving_(serving), budget_(budget), clock_(clock), answers_(clock) {}
   // Waits for what gRPC\'s threads still hold. REQUIRES: the server has shut down.
   ~InferenceCalls() override;
 
   const Serving& serving() const { return serving_; }
   ByteBudget& budget() const { return budget_; }
   LentOutputs& lent() { return lent_; }
+  AnswersUnderWay& answers() { return answers_; }
   // Of unary calls: each takes one when it begins and gives it back as its last act. Null: it was
   // large and is not kept.
   std::unique_ptr<UnaryScratch> TakeScratch();
   void GiveScratch(std::unique_ptr<UnaryScratch> scratch);
 
-  // Ends streams once their requests are answered, and refuses new ones.
+  // Ends streams once their requests are answered, and loads and unloads at once; refuses new ones.
   void Stop();
+  // When the last inference or stream came that was refused because the server shuts down, by
+  // the clock; 0: none did.
+  int64_t last_refused_nanos() const { return last_refused_nanos_.load(std::memory_order_relaxed); }
   // Of streams: each registers itself while it lives. False: stopping.
   bool AddStream(InferStream* stream);
   void RemoveStream(InferStream* stream);
@@ -119,9 +124,19 @@ class InferenceCalls final
                      inference::LogSettingsResponse*) override;
 
  private:
+  // For calls that come when the server shuts down.
+  void NoteCall();
+  // A call that the repository ends: its reactor, and what the repository is given; null when the
+  // call has ended already.
+  std::pair<Unary*, ModelRepository::Done> Pending(Context* context);
+
   const Serving& serving_;
   ByteBudget& budget_;
+  const Clock& clock_;
   LentOutputs lent_;
+  AnswersUnderWay answers_;
+  const std::shared_ptr<RepositoryCalls> repository_calls_ = std::make_shared<RepositoryCalls>();
+  std::atomic<int64_t> last_refused_nanos_{0};
   absl::Mutex scratch_mutex_;
   std::vector<std::unique_ptr<UnaryScratch>> scratch_ ABSL_GUARDED_BY(scratch_mutex_);
   int64_t scratch_taken_ ABSL_GUARDED_BY(scratch_mutex_) = 0;

@@ -15,6 +15,16 @@ inline constexpr size_t kGrpcStreamBytesMax = size_t{1} << 20;
 inline constexpr int kGrpcCallsPerConnectionMax = 1024;
 // All headers of one call.
 inline constexpr int kGrpcMetadataBytesMax = 64 << 10;
+// A client takes an answer within this and the time that its bytes need at the rate below, else the
+// call is cancelled: what is not taken keeps its outputs' memory.
+inline constexpr int64_t kGrpcAnswerNanos = 60'000'000'000;
+inline constexpr int64_t kGrpcAnswerBytesPerSecondMin = 256 << 10;
+// A connection whose client acknowledges nothing of what was sent for this long is reset.
+inline constexpr int kGrpcUnackedMillis = 60'000;
+// When the server stops, calls are refused with a word why until none came for this long,
+inline constexpr int64_t kGrpcQuietNanos = 50'000'000;
+// and for this long at most; what comes later is cut off by gRPC.
+inline constexpr int64_t kGrpcRefuseNanos = 300'000'000;
 // How often the accept thread looks at connections and readiness.
 inline constexpr int64_t kGrpcSweepNanos = 200'000'000;
 // And, while no descriptor is free, at who waits to be refused.

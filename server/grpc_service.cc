@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "base/status_macros.h"
+#include "base/waker.h"
 #include "server/grpc_calls.h"
 #include "server/grpc_health.h"
 #include "server/grpc_limits.h"
@@ -15,8 +16,12 @@
 namespace stampmill {
 
 struct GrpcServer::State {
-  State(const Serving& serving, ByteBudget& budget) : calls(serving, budget), health(serving) {}
+  State(const Serving& serving, ByteBudget& budget, Clock& time)
+      : clock(time), calls(serving, budget, time), health(serving) {}
+  // Until nobody calls any more, or the deadline.
+  void RefuseCalls(int64_t deadline_nanos) const;
 
+  Clock& clock;
   InferenceCalls calls;
   HealthService health;
   ReflectionService reflection;
@@ -50,7 +55,7 @@ GrpcServer::GrpcServer(std::unique_ptr<State> state) : state_(std::move(state)) 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOptions& options,
                                                               const Serving& serving,
                                                               ByteBudget& budget) {
-  auto state = std::make_unique<State>(serving, budget);
+  auto state = std::make_unique<State>(serving, budget, *options.clock);
   State* const raw = state.get();
   ASSIGN_OR_RETURN(
       state->acceptor,
@@ -65,7 +70,11 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const GrpcServerOp
                  connection.fd = fd;
                  raw->handover->HandleNewConnection(&connection);
                },
-           .tick = [raw] { raw->health.Update(); }}));
+           .tick =
+               [raw] {
+                 raw->health.Update();
+                 raw->calls.answers().CancelOverdue();
+               }}));
   grpc::ServerBuilder builder;
   state->handover = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -86,17 +95,35 @@ GrpcServer::~GrpcServer() { Stop(0); }
 
 uint16_t GrpcServer::port() const { return state_->acceptor->port(); }
 
-ConnectionCounters GrpcServer::counters() const { return state_->acceptor->counters(); }
+ConnectionCounters GrpcServer::counters() const {
+  ConnectionCounters counters = state_->acceptor->counters();
+  counters.clients_too_slow = state_->calls.answers().cancelled();
+  return counters;
+}
+
+void GrpcServer::State::RefuseCalls(int64_t deadline_nanos) const {
+  Waker none;
+  const int64_t start = clock.NowNanos();
+  const int64_t end = std::min(deadline_nanos, start + kGrpcRefuseNanos);
+  while (true) {
+    const int64_t quiet = std::max(start, calls.last_refused_nanos()) + kGrpcQuietNanos;
+    const int64_t until = std::min(end, quiet);
+    if (clock.NowNanos() >= until) return;
+    clock.WaitUntil(none, none.epoch(), until);
+  }
+}
 
 void GrpcServer::ReadinessChanged() { state_->health.Update(); }
 
 void GrpcServer::Stop(int64_t grace_nanos) {
   if (state_->server == nullptr) return;
+  const int64_t deadline = state_->clock.NowNanos() + grace_nanos;
   state_->acceptor->Stop();
   state_->health.Stop();
   state_->calls.Stop();
+  state_->RefuseCalls(deadline);
   state_->server->Shutdown(std::chrono::system_clock::now() +
-                           std::chrono::nanoseconds(grace_nanos));
+                           std::chrono::nanoseconds(deadline - state_->clock.NowNanos()));
   state_->server->Wait();
   state_->server.reset();
 }

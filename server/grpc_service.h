@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "server/byte_budget.h"
 #include "server/grpc_acceptor.h"
 #include "server/serving.h"
@@ -20,6 +21,8 @@ struct GrpcServerOptions {
   int64_t message_bytes_max = (int64_t{1} << 31) - 1;
   int32_t connections_max = 4096;
   int32_t idle_seconds = 300;  // a connection without calls is closed after this
+  // Of what waits for clients; borrowed, outlives the server.
+  Clock* clock = &RealClock();
 };
 
 class GrpcServer {
@@ -35,7 +38,8 @@ class GrpcServer {
   ConnectionCounters counters() const;
   // Tells grpc.health.v1 watchers at once that readiness has changed; they are told anyway soon.
   void ReadinessChanged();
-  // No new calls; those in flight may end until the deadline, then they are cancelled. Blocks.
+  // No new calls: for a moment they are still told so. Those in flight may end until the deadline,
+  // then they are cancelled; loads and unloads are answered at once. Blocks.
   void Stop(int64_t grace_nanos);
 
  private:

@@ -1,5 +1,6 @@
 #include "server/grpc_service.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "gtest/gtest.h"
 #include "proto/grpc_service.grpc.pb.h"
@@ -72,7 +74,56 @@ class GrpcServiceTest : public testing::Test {
     return stub_->ModelInfer(&context, request, response == nullptr ? &dropped : response);
   }
 
+  // A connection whose client takes 64 KiB of what it does not read.
+  std::shared_ptr<grpc::Channel> ConnectNarrowly() {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
+    return Connect(arguments);
+  }
+  grpc::Status Load(const std::string& model) {
+    grpc::ClientContext context;
+    inference::RepositoryModelLoadRequest request;
+    request.set_model_name(model);
+    inference::RepositoryModelLoadResponse response;
+    return stub_->RepositoryModelLoad(&context, request, &response);
+  }
+  // Loads the model "wide"; a request to it whose answer is all that a stream may hold.
+  ModelInferRequest WideRequest() {
+    constexpr int64_t kRows = int64_t{kGrpcStreamBytesMax} / 16;
+    fixture_.AddModelFile("wide", "1");
+    const std::string config = absl::StrCat("max_batch_size: ", kRows);
+    CHECK_OK(AtomicReplaceFile(absl::StrCat(fixture_.folder, "/wide/config.pbtxt"),
+                               std::as_bytes(std::span(config))));
+    CHECK(Load("wide").ok());
+    ModelInferRequest request = AddRequest("large", "wide");
+    request.mutable_inputs(0)->set_shape(0, kRows);
+    request.set_raw_input_contents(0, std::string(kGrpcStreamBytesMax, '\0'));
+    return request;
+  }
+  // Until the server has looked at its connections and calls once more.
+  void AwaitSweep() {
+    const int64_t connections = server_->counters().connections;
+    {
+      auto other = GRPCInferenceService::NewStub(Connect());
+      grpc::ClientContext context;
+      inference::ServerLiveResponse live;
+      CHECK(other->ServerLive(&context, {}, &live).ok());
+    }
+    // It sees the end of a connection after the sweep of its beginning.
+    while (server_->counters().connections > connections) std::this_thread::yield();
+  }
+  uint64_t Answered(const std::string& model) {
+    grpc::ClientContext context;
+    inference::ModelStatisticsRequest request;
+    request.set_name(model);
+    inference::ModelStatisticsResponse response;
+    CHECK(stub_->ModelStatistics(&context, request, &response).ok());
+    return response.model_stats(0).inference_stats().success().count();
+  }
+
   ServingFixture fixture_;
+  SimulatedClock clock_;
   ByteBudget budget_;
   std::unique_ptr<GrpcServer> server_;
   std::unique_ptr<GRPCInferenceService::Stub> stub_;
@@ -185,42 +236,15 @@ TEST_F(GrpcServiceTest, AnswersStreamsInOrder) {
 }
 
 TEST_F(GrpcServiceTest, ReadsNoMoreOfAStreamWhoseAnswersAreNotRead) {
-  // A client that takes 64 KiB of what it does not read, and one answer that is all that a stream
-  // may hold.
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 64 << 10);
-  stub_ = GRPCInferenceService::NewStub(Connect(arguments));
-  constexpr int64_t kRows = int64_t{kGrpcStreamBytesMax} / 16;
-  fixture_.AddModelFile("wide", "1");
-  const std::string config = absl::StrCat("max_batch_size: ", kRows);
-  ASSERT_TRUE(AtomicReplaceFile(absl::StrCat(fixture_.folder, "/wide/config.pbtxt"),
-                                std::as_bytes(std::span(config)))
-                  .ok());
-  grpc::ClientContext load_context;
-  inference::RepositoryModelLoadRequest load;
-  load.set_model_name("wide");
-  inference::RepositoryModelLoadResponse loaded;
-  ASSERT_TRUE(stub_->RepositoryModelLoad(&load_context, load, &loaded).ok());
-  ModelInferRequest large = AddRequest("large", "wide");
-  large.mutable_inputs(0)->set_shape(0, kRows);
-  large.set_raw_input_contents(0, std::string(kGrpcStreamBytesMax, '\0'));
-  const auto answered = [this](const std::string& model) {
-    grpc::ClientContext context;
-    inference::ModelStatisticsRequest request;
-    request.set_name(model);
-    inference::ModelStatisticsResponse response;
-    CHECK(stub_->ModelStatistics(&context, request, &response).ok());
-    return response.model_stats(0).inference_stats().success().count();
-  };
-
+  stub_ = GRPCInferenceService::NewStub(ConnectNarrowly());
+  const ModelInferRequest large = WideRequest();
   grpc::ClientContext context;
   auto stream = stub_->ModelStreamInfer(&context);
   ASSERT_TRUE(stream->Write(large));
   for (int i = 0; i < 10; ++i) ASSERT_TRUE(stream->Write(AddRequest(absl::StrCat(i))));
-  while (answered("wide") == 0) std::this_thread::yield();
+  while (Answered("wide") == 0) std::this_thread::yield();
   // Calls of the same connection: what was written before them has come.
-  for (int i = 0; i < 100; ++i) EXPECT_EQ(answered("add"), 0u);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(Answered("add"), 0u);
   EXPECT_LE(budget_.used_bytes(), kGrpcStreamBytesMax + 1024);
 
   inference::ModelStreamInferResponse response;
@@ -233,6 +257,66 @@ TEST_F(GrpcServiceTest, ReadsNoMoreOfAStreamWhoseAnswersAreNotRead) {
   }
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(GrpcServiceTest, GivesUpAnswersThatAreNotTaken) {
+  StartServer({.clock = &clock_});
+  const ModelInferRequest large = WideRequest();
+  const uint64_t pool_bytes = fixture_.engine.pool->used_bytes();
+  // A call whose client never reads.
+  const std::string message = large.SerializeAsString();
+  const grpc::Slice slice(message);
+  grpc::GenericStub generic(ConnectNarrowly());
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  auto call = generic.PrepareCall(&context, "/inference.GRPCInferenceService/ModelInfer", &queue);
+  const auto wait = [&queue] {
+    void* tag = nullptr;
+    bool ok = false;
+    return queue.Next(&tag, &ok) && ok;
+  };
+  call->StartCall(nullptr);
+  ASSERT_TRUE(wait());
+  call->Write(grpc::ByteBuffer(&slice, 1), nullptr);
+  ASSERT_TRUE(wait());
+  call->WritesDone(nullptr);
+  ASSERT_TRUE(wait());
+  while (Answered("wide") == 0) std::this_thread::yield();
+  // 60 s, and 4 for its 1 MiB.
+  clock_.Advance(63'000'000'000);
+  AwaitSweep();
+  EXPECT_EQ(server_->counters().clients_too_slow, 0);
+  EXPECT_GE(fixture_.engine.pool->used_bytes(), pool_bytes + kGrpcStreamBytesMax);
+  clock_.Advance(2'000'000'000);
+  while (fixture_.engine.pool->used_bytes() > pool_bytes) std::this_thread::yield();
+  EXPECT_EQ(server_->counters().clients_too_slow, 1);
+  EXPECT_TRUE(Infer(AddRequest()).ok());
+  grpc::ByteBuffer answer;
+  call->Read(&answer, nullptr);
+  EXPECT_FALSE(wait());
+  grpc::Status status;
+  call->Finish(&status, nullptr);
+  ASSERT_TRUE(wait());
+  EXPECT_GRPC(status, CANCELLED, "");
+}
+
+TEST_F(GrpcServiceTest, GivesUpStreamsWhoseAnswersAreNotTaken) {
+  StartServer({.clock = &clock_});
+  const ModelInferRequest large = WideRequest();
+  auto narrow = GRPCInferenceService::NewStub(ConnectNarrowly());
+  grpc::ClientContext context;
+  auto stream = narrow->ModelStreamInfer(&context);
+  ASSERT_TRUE(stream->Write(large));
+  while (Answered("wide") == 0) std::this_thread::yield();
+  while (server_->counters().clients_too_slow == 0) {
+    clock_.Advance(70'000'000'000);  // the write may begin after the first
+    std::this_thread::yield();
+  }
+  while (budget_.used_bytes() > 0) std::this_thread::yield();
+  EXPECT_EQ(server_->counters().clients_too_slow, 1);
+  inference::ModelStreamInferResponse response;
+  EXPECT_FALSE(stream->Read(&response));
+  EXPECT_GRPC(stream->Finish(), CANCELLED, "");
 }
 
 TEST_F(GrpcServiceTest, EndsStreamsWithRealErrorsWhenAsked) {
@@ -398,6 +482,44 @@ TEST_F(GrpcServiceTest, StopsWithStreamsOpen) {
   ASSERT_TRUE(stream->Write(AddRequest()) && stream->Read(&response));
   server_->Stop(60'000'000'000);  // ends at once: nothing is left to answer
   EXPECT_FALSE(stream->Read(&response));
+  stream->Finish();
+}
+
+TEST_F(GrpcServiceTest, StopsWhileModelsAreBeingLoaded) {
+  fixture_.AddModelFile("endless", "wait");
+  std::thread client([&] { EXPECT_GRPC(Load("endless"), UNAVAILABLE, "shutting down"); });
+  while (!fixture_.repository->IsBusy()) std::this_thread::yield();
+  server_->Stop(int64_t{3600} * 1'000'000'000);
+  client.join();
+  server_.reset();
+  EXPECT_TRUE(fixture_.repository->IsBusy());
+  fixture_.compile_waiting.Notify();
+  while (fixture_.repository->IsBusy()) std::this_thread::yield();
+}
+
+TEST_F(GrpcServiceTest, TellsCallsThatComeWhileItStops) {
+  StartServer({.clock = &clock_});
+  grpc::ClientContext context;
+  auto stream = stub_->ModelStreamInfer(&context);
+  inference::ModelStreamInferResponse response;
+  ASSERT_TRUE(stream->Write(AddRequest()) && stream->Read(&response));
+  fixture_.serving->BeginShutdown();
+  std::atomic<bool> stopped = false;
+  std::thread stopper([&] {
+    server_->Stop(60'000'000'000);
+    stopped = true;
+  });
+  EXPECT_FALSE(stream->Read(&response));  // it stops
+  EXPECT_GRPC(Infer(AddRequest()), UNAVAILABLE, "Server exiting");
+  {
+    grpc::ClientContext late;
+    auto refused = stub_->ModelStreamInfer(&late);
+    EXPECT_FALSE(refused->Read(&response));
+    EXPECT_GRPC(refused->Finish(), UNAVAILABLE, "Server exiting");
+  }
+  EXPECT_FALSE(stopped);
+  while (!stopped) clock_.Advance(kGrpcQuietNanos);
+  stopper.join();
   stream->Finish();
 }
 

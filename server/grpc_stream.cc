@@ -32,8 +32,9 @@ InferStream* InferStream::Begin(InferenceCalls& calls, grpc::CallbackServerConte
   const auto metadata = context.client_metadata().find("triton_grpc_error");
   const bool real_errors =
       metadata != context.client_metadata().end() && metadata->second == "true";
-  auto stream = std::make_shared<InferStream>(
-      calls, real_errors, EngineDeadline(context, calls.serving().engine().clock()));
+  auto stream =
+      std::make_shared<InferStream>(calls, context.c_call(), real_errors,
+                                    EngineDeadline(context, calls.serving().engine().clock()));
   InferStream* const raw = stream.get();
   stream->self_ = std::move(stream);
   const bool open = calls.AddStream(raw);
@@ -92,6 +93,8 @@ absl::Status InferStream::TryStart(const std::shared_ptr<Exchange>& exchange) {
   RETURN_IF_ERROR(ParseInference(message, exchange->inference.wire, exchange->inference.decoded));
   {
     const absl::MutexLock lock(&mutex_);
+    // End has passed: nobody would cancel what is submitted now.
+    if (ended_) return absl::CancelledError("the stream has ended");
     exchange->cancel = {.engine = &request->model->engine(), .tag = request->tag()};
   }
   std::unique_ptr<InferCall> call = std::make_unique<Call>(shared_from_this(), exchange);
@@ -134,12 +137,14 @@ void InferStream::Advance() {
     return;
   }
   writing_ = true;
+  answer_due_nanos_ = calls_.answers().Begin(call_, next.bytes);
   StartWrite(&next.response);
 }
 
 void InferStream::OnWriteDone(bool ok) {
   const absl::MutexLock lock(&mutex_);
   writing_ = false;
+  calls_.answers().End(call_, answer_due_nanos_);
   held_bytes_ -= exchanges_.front()->bytes;
   exchanges_.pop_front();
   if (!ok) End(absl::CancelledError("the client left"));

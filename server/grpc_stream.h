@@ -22,8 +22,8 @@ class InferStream final : public grpc::ServerBidiReactor<inference::ModelInferRe
   // `calls` outlives it.
   static InferStream* Begin(InferenceCalls& calls, grpc::CallbackServerContext& context);
 
-  InferStream(InferenceCalls& calls, bool real_errors, int64_t deadline_nanos)
-      : calls_(calls), real_errors_(real_errors), deadline_nanos_(deadline_nanos) {}
+  InferStream(InferenceCalls& calls, grpc_call* call, bool real_errors, int64_t deadline_nanos)
+      : calls_(calls), call_(call), real_errors_(real_errors), deadline_nanos_(deadline_nanos) {}
 
   // Reads no more; ends once what was read is answered.
   void Drain();
@@ -56,6 +56,7 @@ class InferStream final : public grpc::ServerBidiReactor<inference::ModelInferRe
   void End(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   InferenceCalls& calls_;
+  grpc_call* const call_;
   const bool real_errors_;
   const int64_t deadline_nanos_;
   std::shared_ptr<InferStream> self_;  // until OnDone
@@ -66,6 +67,7 @@ class InferStream final : public grpc::ServerBidiReactor<inference::ModelInferRe
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool read_all_ ABSL_GUARDED_BY(mutex_) = false;  // the client has no more, or we want none
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t answer_due_nanos_ ABSL_GUARDED_BY(mutex_) = 0;  // while writing
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -233,9 +233,11 @@ void Metrics::WriteServer(Writer& writer) {
                   "Connections refused beyond the limit or for want of descriptors");
     writer.Sample({{"protocol", "http"}}, static_cast<double>(http.connections_refused));
     writer.Sample({{"protocol", "grpc"}}, static_cast<double>(grpc.connections_refused));
-    writer.Single("stampmill_slow_clients_closed_total", "counter",
-                  "HTTP connections closed because the client did not read or write on",
-                  static_cast<double>(http.clients_too_slow));
+    writer.Family("stampmill_slow_clients_closed_total", "counter",
+                  "HTTP connections closed, or gRPC calls cancelled, because the client did not "
+                  "read or write on");
+    writer.Sample({{"protocol", "http"}}, static_cast<double>(http.clients_too_slow));
+    writer.Sample({{"protocol", "grpc"}}, static_cast<double>(grpc.clients_too_slow));
   }
   if (sources_.inflight != nullptr) {
     writer.Single("stampmill_inflight_bytes", "gauge", "Bytes of requests being read or answered",

@@ -19,7 +19,11 @@ TEST(MetricsTest, IsValidTextWithAllFamilies) {
                    .memory = &memory,
                    .inflight = &budget,
                    .http = [] { return HttpServerCounters{.connections = 3}; },
-                   .grpc = [] { return ConnectionCounters{.connections_refused = 12345678}; },
+                   .grpc =
+                       [] {
+                         return ConnectionCounters{.connections_refused = 12345678,
+                                                   .clients_too_slow = 7};
+                       },
                    .cache = [] { return CacheCounters{.hits = 1, .misses = 2}; }});
   const std::string text = metrics.Text();
   for (const char* line :
@@ -29,6 +33,7 @@ TEST(MetricsTest, IsValidTextWithAllFamilies) {
         "nv_pinned_memory_pool_total_bytes 4194304\n", "stampmill_ready 1\n",
         "stampmill_connections{protocol=\"http\"} 3\n",
         "stampmill_connections_refused_total{protocol=\"grpc\"} 12345678\n",
+        "stampmill_slow_clients_closed_total{protocol=\"grpc\"} 7\n",
         "stampmill_kernel_cache_misses_total 2\n", "stampmill_memory_budget_bytes 5000\n",
         "# TYPE nv_inference_count counter\n", "stampmill_bytes_copied_total"}) {
     EXPECT_TRUE(absl::StrContains(text, line)) << line << "\n" << text;

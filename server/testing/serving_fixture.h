@@ -1,6 +1,6 @@
 // All that the protocols serve, over a CPU device and models made by hand: a repository folder
 // whose "model files" hold a number, the addend of a model IN i32 [N,4] -> OUT = IN + 2 * addend.
-// "bad" does not compile.
+// "bad" does not compile, and "wait" not before it is told to.
 #pragma once
 
 #include <stdlib.h>
@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/file.h"
@@ -41,7 +42,9 @@ class ServingFixture {
     repository_options.load_models = {"add"};
     repository_options.engine = engine.engine.get();
     repository_options.pool = engine.pool.get();
-    repository_options.compile = [](const std::string& path, const auto&) { return Make(path); };
+    repository_options.compile = [this](const std::string& path, const auto&) {
+      return Make(path);
+    };
     auto made = ModelRepository::Create(std::move(repository_options));
     CHECK_OK(made);
     repository = *std::move(made);
@@ -55,6 +58,7 @@ class ServingFixture {
   }
   // What uses `serving` is stopped before.
   ~ServingFixture() {
+    if (!compile_waiting.HasBeenNotified()) compile_waiting.Notify();
     repository.reset();
     engine.engine->Stop();
     replies.reset();
@@ -72,15 +76,17 @@ class ServingFixture {
   std::unique_ptr<ModelRepository> repository;
   std::unique_ptr<Serving> serving;
   std::unique_ptr<Replies> replies;
+  absl::Notification compile_waiting;  // of files that hold "wait"
 
  private:
   static EngineFixtureOptions WithTurns(EngineFixtureOptions options) {
     options.submitters_turn = true;
     return options;
   }
-  static absl::StatusOr<ModelImage> Make(const std::string& path) {
+  absl::StatusOr<ModelImage> Make(const std::string& path) const {
     absl::StatusOr<std::string> text = ReadFile(path);
     if (!text.ok()) return text.status();
+    if (*text == "wait") compile_waiting.WaitForNotification();
     AddModelOptions options;
     if (!absl::SimpleAtoi(*text, &options.addend)) {
       return absl::InvalidArgumentError(absl::StrCat("cannot compile '", *text, "'"));
