@@ -11,7 +11,9 @@ shift 4
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-"$stampmill" serve "magika=$model" --port-file="$scratch/ports" "$@" &
+# In a session of its own: Ctrl-C is for this script, which passes one signal on. A second one would
+# end the daemon at once.
+setsid "$stampmill" serve "magika=$model" --port-file="$scratch/ports" "$@" &
 daemon=$!
 trap 'kill -TERM $daemon 2>/dev/null || true' INT TERM
 

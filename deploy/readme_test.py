@@ -114,6 +114,7 @@ class Newcomer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
         self.running.append(process)
         deadline = time.monotonic() + 120
@@ -140,9 +141,10 @@ class Newcomer:
         self.start(line, ["--port-file=" + port_file], is_ready)
 
     def interrupt(self):
-        """The exit status of what was started last, after the signal that Ctrl-C sends."""
+        """The exit status of what was started last, after the signal that Ctrl-C sends to all of
+        it."""
         process = self.running.pop()
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
         return process.wait(timeout=60)
 
     def __enter__(self):

@@ -28,7 +28,7 @@ namespace stampmill {
 namespace {
 
 struct BenchServeFlags {
-  std::string url = "127.0.0.1:8001";
+  std::string url;  // empty: this machine, the protocol's default port
   std::string protocol = "grpc";
   LoadTarget target;
   std::vector<std::string> shapes;  // NAME:2,3
@@ -167,7 +167,8 @@ int RunBenchServe(int argc, char** argv) {
   BenchServeFlags flags;
   CommandLine line("bench serve", "load on a server that speaks KServe v2");
   CLI::App& app = line.app();
-  app.add_option("--url", flags.url, "HOST:PORT of the server")->capture_default_str();
+  app.add_option("--url", flags.url,
+                 "HOST:PORT of the server (default: 127.0.0.1:8001, with HTTP :8000)");
   app.add_option("--protocol", flags.protocol, "of that port")
       ->check(CLI::IsMember({"grpc", "http"}))
       ->capture_default_str();
@@ -193,6 +194,9 @@ int RunBenchServe(int argc, char** argv) {
   AddTableFormat(app, flags.format);
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
   if (flags.requests == 0 && flags.seconds == 0) flags.seconds = 5;
+  if (flags.url.empty()) {
+    flags.url = flags.protocol == "http" ? "127.0.0.1:8000" : "127.0.0.1:8001";
+  }
   if (const absl::Status status = ParseLoadUrl(flags.url, flags.target); !status.ok()) {
     return FailUsage(absl::string_view(status.message()));
   }

@@ -66,11 +66,9 @@ void AddModelOptions(CLI::App& app, ServeFlags& flags) {
   app.add_option("--model-load-thread-count", repository.load_threads, "models loaded at once")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
-  app.add_option("--strict-readiness", repository.strict_readiness,
-                 "a model that failed makes the daemon not ready")
-      ->capture_default_str();
-  app.add_option("--exit-on-error", flags.exit_on_error, "exit when a model fails at start")
-      ->capture_default_str();
+  app.add_flag("--strict-readiness", repository.strict_readiness,
+               "a model that failed makes the daemon not ready (default: true)");
+  app.add_flag("--exit-on-error", flags.exit_on_error, "exit when a model fails at start");
 }
 
 void AddNetworkOptions(CLI::App& app, ServeFlags& flags) {
@@ -136,10 +134,8 @@ void AddEngineOptions(CLI::App& app, ServeFlags& flags) {
       ->capture_default_str();
   app.add_option("--pinned-memory-pool-byte-size", flags.pool_size, "size of the tensor pool")
       ->capture_default_str();
-  app.add_option("--allow-client-shm", server.pool.allow_client_shm,
-                 "clients may register shared memory")
-      ->expected(0, 1)
-      ->default_str("false");
+  app.add_flag("--allow-client-shm", server.pool.allow_client_shm,
+               "clients may register shared memory");
 }
 
 // NAME=PATH, or a path; a file whose own name holds '=' is taken as it is.
