@@ -232,7 +232,7 @@ absl::StatusOr<ModelConfig> ModelConfig::FromJson(absl::string_view json,
 }
 
 absl::Status ModelConfig::Complete(absl::string_view name, const Program& program) {
-  RETURN_IF_ERROR(RefuseUnsupported());
+  RETURN_IF_ERROR(CheckSupported());
   if (proto_.name().empty()) proto_.set_name(std::string(name));
   if (name != proto_.name()) {
     return absl::InvalidArgumentError(absl::StrCat("configuration: name: got '", proto_.name(),
@@ -252,7 +252,7 @@ absl::Status ModelConfig::Complete(absl::string_view name, const Program& progra
   return ReadBatchingPolicy();
 }
 
-absl::Status ModelConfig::RefuseUnsupported() const {
+absl::Status ModelConfig::CheckSupported() const {
   const auto refuse = [](absl::string_view field, absl::string_view what = "") {
     return absl::UnimplementedError(
         absl::StrCat("configuration: ", field, " is not supported", what));
@@ -299,6 +299,25 @@ absl::Status ModelConfig::RefuseUnsupported() const {
     }
   }
   return absl::OkStatus();
+}
+
+std::vector<std::string> ModelConfig::IgnoredFields() const {
+  std::vector<std::string> fields;
+  if (std::ranges::any_of(proto_.instance_group(), [](const inference::ModelInstanceGroup& group) {
+        return group.count() > 1;
+      })) {
+    fields.push_back("instance_group.count");
+  }
+  if (proto_.has_optimization()) fields.push_back("optimization");
+  if (proto_.parameters_size() > 0) fields.push_back("parameters");
+  if (proto_.cc_model_filenames_size() > 0) fields.push_back("cc_model_filenames");
+  if (proto_.metric_tags_size() > 0) fields.push_back("metric_tags");
+  for (const inference::ModelOutput& output : proto_.output()) {
+    if (output.label_filename().empty()) continue;
+    fields.push_back("output.label_filename");
+    break;
+  }
+  return fields;
 }
 
 absl::Status ModelConfig::CompleteBatching(const Program& program) {

@@ -49,6 +49,11 @@ class ModelConfig {
   // batching without delay.
   absl::Status Complete(absl::string_view name, const Program& program);
 
+  // Before Complete. UNIMPLEMENTED for what Stampmill does not do.
+  absl::Status CheckSupported() const;
+  // Before Complete: fields that are set, for other servers, and have no effect here.
+  std::vector<std::string> IgnoredFields() const;
+
   // Before Complete: which versions are served; needs no program.
   const inference::ModelVersionPolicy& version_policy() const { return proto_.version_policy(); }
   // The model's file in a version's folder; empty: model.onnx.
@@ -65,7 +70,6 @@ class ModelConfig {
   absl::Status CompleteBatching(const Program& program);
   absl::Status CompleteTensors(const Program& program);
   absl::Status ReadBatchingPolicy();
-  absl::Status RefuseUnsupported() const;
 
   inference::ModelConfig proto_;
   bool max_batch_size_given_ = false;  // also when given as 0

@@ -182,5 +182,21 @@ TEST(ModelConfigTest, DeepNestingIsRefusedAndDoesNotOverflowTheStack) {
   EXPECT_FALSE(ModelConfig::FromJson(std::string(100000, '['), "config").ok());
 }
 
+TEST(ModelConfigTest, SaysWhichFieldsHaveNoEffect) {
+  const auto ignored = [](const std::string& text) {
+    const auto config = ModelConfig::FromText(text, "config");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return config->IgnoredFields();
+  };
+  EXPECT_TRUE(ignored("max_batch_size: 4 instance_group { kind: KIND_CPU count: 1 }").empty());
+  EXPECT_EQ(ignored(R"(
+                instance_group { count: 4 }
+                optimization { graph { level: 1 } }
+                parameters { key: 'intra_op_thread_count' value { string_value: '2' } }
+                output { name: 'OUT' dims: [4] label_filename: 'labels.txt' })"),
+            std::vector<std::string>(
+                {"instance_group.count", "optimization", "parameters", "output.label_filename"}));
+}
+
 }  // namespace
 }  // namespace stampmill

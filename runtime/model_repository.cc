@@ -10,6 +10,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
 #include "base/check.h"
@@ -487,6 +488,8 @@ absl::StatusOr<ModelRepository::LoadPlan> ModelRepository::PlanLoad(
   } else if (folder.config_text.has_value()) {
     ASSIGN_OR_RETURN(plan.config, ModelConfig::FromText(*folder.config_text, folder.config_path));
   }
+  // Of another backend's model there may be no file that would be looked for.
+  RETURN_IF_ERROR(plan.config.CheckSupported());
   std::vector<int64_t> available;
   plan.fingerprint = folder.config_fingerprint;
   for (const auto& [version, path] : folder.versions) {
@@ -567,6 +570,10 @@ absl::StatusOr<std::unique_ptr<ServedModel>> ModelRepository::LoadVersion(const 
                      LOG(INFO) << who << ": " << std::string(line);
                    }));
   ModelConfig config = plan.config;
+  if (const std::vector<std::string> ignored = config.IgnoredFields(); !ignored.empty()) {
+    LOG(WARNING) << who
+                 << ": of its configuration has no effect here: " << absl::StrJoin(ignored, ", ");
+  }
   RETURN_IF_ERROR(config.Complete(plan.name, image.program));
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
                    Model::Load(std::move(image), options_.engine->device()));

@@ -466,5 +466,13 @@ TEST_F(ModelRepositoryTest, AFolderWhoseNameIsNoTextIsNoModel) {
   EXPECT_EQ(index[0].name, "one");
 }
 
+TEST_F(ModelRepositoryTest, AnotherBackendsModelIsRefusedForItsBackend) {
+  Write("py/config.pbtxt", "backend: 'python'");
+  Write("py/1/model.py", "pass");
+  const absl::Status status = Open({.folders = {folder_}}).Start();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_NE(status.message().find("'python'"), absl::string_view::npos) << status;
+}
+
 }  // namespace
 }  // namespace stampmill
