@@ -376,6 +376,8 @@ bool Engine::FinishStep(ServedModel& model) {
     if (status.ok()) model.ReshapeOutputs(*request);
     Finish(request, std::move(status), reason);
   }
+  model.scheduler_.StepEnded(static_cast<int64_t>(model.running_.size()),
+                             now - model.step_times_.compute_start, now);
   model.running_.clear();
   return true;
 }

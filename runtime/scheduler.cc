@@ -15,6 +15,15 @@ int64_t MicrosToNanos(uint64_t micros) {
                                                             : static_cast<int64_t>(micros) * 1000;
 }
 
+// Parts of a step's time: how long to wait for the next request of those that are expected back,
+// and for all of them. After a step so short that the first would be below the minimum nobody
+// waits.
+constexpr int64_t kReturnGapPart = 12;
+constexpr int64_t kReturnPart = 4;
+constexpr int64_t kReturnGapNanosMin = 50'000;
+constexpr int64_t kReturnGapNanosMax = 1'000'000;
+constexpr int32_t kStepsWithoutWait = 32;
+
 // When a request of this policy has waited too long. A request's own timeout shortens the model's
 // default where the model allows it, and counts alone where the model sets none.
 int64_t QueueDeadline(const QueuePolicy& policy, const Request& request, int64_t now) {
@@ -93,6 +102,7 @@ bool Scheduler::Enqueue(Request* request, int64_t now) {
   request->delayed = false;
   request->queued = true;
   request->arrival_number = arrivals_++;
+  last_arrival_nanos_ = now;
   request->queue_deadline_nanos = QueueDeadline(level.policy, *request, now);
   level.on_time.PushBack(request);
   ++waiting_;
@@ -216,6 +226,23 @@ Scheduler::Candidates Scheduler::CollectCandidates() {
   return found;
 }
 
+void Scheduler::StepEnded(int64_t requests, int64_t nanos, int64_t now) {
+  expected_ = requests + waiting_;
+  if (steps_without_wait_ > 0) {
+    --steps_without_wait_;
+    expected_ = 0;
+  }
+  step_nanos_ = nanos;
+  step_end_nanos_ = now;
+}
+
+int64_t Scheduler::ReturnDeadline(int64_t now) const {
+  const int64_t gap = std::min(step_nanos_ / kReturnGapPart, kReturnGapNanosMax);
+  if (waiting_ >= expected_ || gap < kReturnGapNanosMin) return now;
+  return std::min(std::max(step_end_nanos_, last_arrival_nanos_) + gap,
+                  step_end_nanos_ + step_nanos_ / kReturnPart);
+}
+
 std::span<Request* const> Scheduler::FormBatch(int64_t now) {
   next_batch_nanos_ = kNoDeadline;
   if (waiting_ == 0) return {};
@@ -227,7 +254,17 @@ std::span<Request* const> Scheduler::FormBatch(int64_t now) {
   } else if (found.can_grow && policy_.dynamic && now < delay_end) {
     next_batch_nanos_ = delay_end;
     return {};
+  } else if (const int64_t end = ReturnDeadline(now);
+             now < end && found.can_grow && policy_.dynamic && !delay_over) {
+    next_batch_nanos_ = end;
+    waits_for_returns_ = true;
+    return {};
   }
+  if (waits_for_returns_ && last_arrival_nanos_ <= step_end_nanos_) {
+    steps_without_wait_ = kStepsWithoutWait;
+  }
+  waits_for_returns_ = false;
+  expected_ = 0;
   for (Request* request : batch_) Remove(request);
   return batch_;
 }

@@ -52,6 +52,11 @@ class Scheduler {
   // Any waiting request, taken out; null when there is none.
   Request* TakeAny();
 
+  // The last step, of so many requests, has ended after so many nanoseconds. Its clients are likely
+  // to send their next requests at once: FormBatch then waits for them a little, as long as they
+  // keep coming, since a batch of the first few would make all others wait for it.
+  void StepEnded(int64_t requests, int64_t nanos, int64_t now);
+
   // The requests to run now, in order, taken out; valid until the next call. Empty: nothing waits,
   // or waiting for more is right until NextDeadline.
   std::span<Request* const> FormBatch(int64_t now);
@@ -77,6 +82,8 @@ class Scheduler {
     bool can_grow = true;
   };
   Candidates CollectCandidates();
+  // Until when to wait for those that are expected back; `now`: no longer.
+  int64_t ReturnDeadline(int64_t now) const;
   RequestList& ListOf(const Request& request);
   static bool Compatible(const Request& a, const Request& b);
   void NoteDeadline(const Request& request);
@@ -89,6 +96,13 @@ class Scheduler {
   uint64_t arrivals_ = 0;
   int64_t next_expiry_nanos_ = kNoDeadline;  // no queued deadline is earlier
   int64_t next_batch_nanos_ = kNoDeadline;   // end of the delay that FormBatch chose to wait for
+  // After a step and until the next batch.
+  int64_t expected_ = 0;  // requests, if all that the step had come back
+  int64_t step_end_nanos_ = 0;
+  int64_t step_nanos_ = 0;
+  int64_t last_arrival_nanos_ = 0;
+  bool waits_for_returns_ = false;
+  int32_t steps_without_wait_ = 0;  // still to come, after a wait in vain
 };
 
 }  // namespace stampmill

@@ -298,5 +298,66 @@ TEST_F(SchedulerTest, TheSameCallsGiveTheSameBatches) {
   EXPECT_NE(run(1), run(2));
 }
 
+TEST_F(SchedulerTest, AfterAStepItsClientsAreWaitedForWhileTheyKeepComing) {
+  Scheduler scheduler(Batching(8), 64);
+  const int64_t step = 2400 * kMicros;  // its 12th part is 200 us
+  scheduler.StepEnded(3, step, 10'000 * kMicros);
+  int64_t now = 10'100 * kMicros;
+  Request* const a = Enqueue(scheduler, Make(), now);
+  EXPECT_EQ(Form(scheduler, now), Batch());
+  EXPECT_EQ(scheduler.NextDeadline(), now + 200 * kMicros);
+  now += 150 * kMicros;
+  Request* const b = Enqueue(scheduler, Make(), now);
+  EXPECT_EQ(Form(scheduler, now), Batch());
+  now += 150 * kMicros;
+  Request* const c = Enqueue(scheduler, Make(), now);
+  EXPECT_EQ(Form(scheduler, now), Batch({a, b, c})) << "all are back";
+
+  // One does not come: the others wait for one gap.
+  scheduler.StepEnded(3, step, now);
+  Request* const d = Enqueue(scheduler, Make(), now);
+  Request* const e = Enqueue(scheduler, Make(), now);
+  EXPECT_EQ(Form(scheduler, now), Batch());
+  EXPECT_EQ(Form(scheduler, now + 200 * kMicros), Batch({d, e}));
+  // Without a step in between nobody is expected.
+  Request* const f = Enqueue(scheduler, Make(), now);
+  EXPECT_EQ(Form(scheduler, now), Batch({f}));
+}
+
+TEST_F(SchedulerTest, ReturnsAreWaitedForAQuarterOfAStepAtTheMostAndNotAfterShortOnes) {
+  Scheduler scheduler(Batching(8), 64);
+  scheduler.StepEnded(8, 2400 * kMicros, 0);
+  Batch batch;
+  for (int64_t now = 0; now < 600; now += 190) {
+    EXPECT_EQ(Form(scheduler, now * kMicros), Batch());
+    batch.push_back(Enqueue(scheduler, Make(), now * kMicros));
+  }
+  EXPECT_EQ(Form(scheduler, 600 * kMicros), batch);
+
+  scheduler.StepEnded(8, 500 * kMicros, 0);
+  Request* const alone = Enqueue(scheduler, Make());
+  EXPECT_EQ(Form(scheduler), Batch({alone}));
+}
+
+TEST_F(SchedulerTest, WhereNobodyComesBackFewWaitsAreMade) {
+  Scheduler scheduler(Batching(8), 64);
+  constexpr int64_t kStep = 2400 * kMicros;
+  int waits = 0;
+  int64_t now = 0;
+  Request* waiting = Enqueue(scheduler, Make(), now);
+  for (int step = 0; step < 99; ++step, now += kStep) {
+    scheduler.StepEnded(1, kStep, now);
+    Batch batch = Form(scheduler, now);
+    if (batch.empty()) {
+      ++waits;
+      now = scheduler.NextDeadline();
+      batch = Form(scheduler, now);
+    }
+    EXPECT_EQ(batch, Batch({waiting}));
+    waiting = Enqueue(scheduler, Make(), now + kStep / 2);  // while the step runs
+  }
+  EXPECT_EQ(waits, 3);
+}
+
 }  // namespace
 }  // namespace stampmill
