@@ -8,10 +8,13 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -70,60 +73,96 @@ struct Load {
   int64_t requests = 0;        // 0: no limit
   double nanos_a_request = 0;  // open loop
   std::atomic<int64_t> next{0};
+
+  // When the next request is to begin; none: all is over.
+  std::optional<int64_t> NextDue() {
+    const int64_t number = next.fetch_add(1, std::memory_order_relaxed);
+    if (requests > 0 && number >= requests) return std::nullopt;
+    const int64_t due =
+        nanos_a_request > 0
+            ? start_nanos + static_cast<int64_t>(static_cast<double>(number) * nanos_a_request)
+            : RealClock().NowNanos();
+    if (due >= end_nanos) return std::nullopt;
+    return due;
+  }
 };
 
-struct ClientResult {
+// The clients of one thread and what they saw.
+struct Clients {
+  std::unique_ptr<LoadLoop> loop;
+  std::vector<std::unique_ptr<LoadClient>> clients;  // gone before the loop
   std::vector<int64_t> latencies;
   int64_t errors = 0;
   std::string first_error;
 };
 
-void RunClient(LoadClient& client, Load& load, ClientResult& result) {
-  while (true) {
-    const int64_t number = load.next.fetch_add(1, std::memory_order_relaxed);
-    if (load.requests > 0 && number >= load.requests) return;
-    int64_t begin = RealClock().NowNanos();
-    if (load.nanos_a_request > 0) {
-      const int64_t due = load.start_nanos +
-                          static_cast<int64_t>(static_cast<double>(number) * load.nanos_a_request);
-      if (due >= load.end_nanos) return;
-      if (due > begin) std::this_thread::sleep_for(std::chrono::nanoseconds(due - begin));
-      begin = due;
+void RunClients(Clients& all, Load& load) {
+  absl::flat_hash_map<const LoadClient*, int64_t> begun;
+  std::vector<LoadClient*> idle;
+  for (const auto& client : all.clients) idle.push_back(client.get());
+  std::optional<int64_t> due;  // of the next request, once a client is free for it
+  bool over = false;
+  while (!over || !begun.empty()) {
+    if (!over && !idle.empty() && !due.has_value()) {
+      due = load.NextDue();
+      over = !due.has_value();
+      continue;
     }
-    if (RealClock().NowNanos() >= load.end_nanos) return;
-    const absl::Status status = client.Infer();
-    if (status.ok()) {
-      result.latencies.push_back(RealClock().NowNanos() - begin);
-    } else if (result.errors++ == 0) {
-      result.first_error = status.ToString();
+    if (due.has_value() && *due <= RealClock().NowNanos()) {
+      begun[idle.back()] = *std::exchange(due, std::nullopt);
+      idle.back()->Begin();
+      idle.pop_back();
+      continue;
     }
+    const auto answered = all.loop->Next(due.value_or(kNoDeadline));
+    if (!answered.has_value()) continue;
+    const auto begin = begun.find(answered->client);
+    if (answered->status.ok()) {
+      all.latencies.push_back(RealClock().NowNanos() - begin->second);
+    } else if (all.errors++ == 0) {
+      all.first_error = answered->status.ToString();
+    }
+    begun.erase(begin);
+    idle.push_back(answered->client);
   }
 }
 
-absl::StatusOr<std::unique_ptr<LoadClient>> Connect(const BenchServeFlags& flags) {
-  return flags.protocol == "http" ? ConnectHttp(flags.target) : ConnectGrpc(flags.target);
+// One inference after the other, not counted.
+absl::Status WarmUp(Clients& all, int64_t requests) {
+  for (const auto& client : all.clients) {
+    for (int64_t n = 0; n < requests; ++n) {
+      client->Begin();
+      RETURN_IF_ERROR(all.loop->Next(kNoDeadline)->status);
+    }
+  }
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<std::unique_ptr<LoadClient>>> ConnectAll(const BenchServeFlags& flags) {
+// The clients, spread over so few threads that most of the machine is the server's.
+absl::StatusOr<std::vector<Clients>> ConnectAll(const BenchServeFlags& flags) {
   ASSIGN_OR_RETURN(const auto shapes, ParseShapes(flags.shapes));
-  std::vector<std::unique_ptr<LoadClient>> clients;
+  const auto threads = static_cast<int32_t>(std::thread::hardware_concurrency() / 4);
+  std::vector<Clients> all(static_cast<size_t>(std::clamp(threads, 1, flags.concurrency)));
   std::vector<LoadInput> inputs;
   for (int32_t i = 0; i < flags.concurrency; ++i) {
-    ASSIGN_OR_RETURN(std::unique_ptr<LoadClient> client, Connect(flags));
+    Clients& some = all[static_cast<size_t>(i) % all.size()];
+    if (some.loop == nullptr) {
+      some.loop = flags.protocol == "http" ? NewHttpLoadLoop() : NewGrpcLoadLoop();
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<LoadClient> client, some.loop->Connect(flags.target));
     if (i == 0) {
       ASSIGN_OR_RETURN(inputs, client->DescribeInputs());
       RETURN_IF_ERROR(FillInputs(shapes, flags.batch, inputs));
     }
     RETURN_IF_ERROR(client->Prepare(inputs));
-    for (int64_t n = 0; n < flags.warmup; ++n) RETURN_IF_ERROR(client->Infer());
-    clients.push_back(std::move(client));
+    some.clients.push_back(std::move(client));
   }
-  return clients;
+  for (Clients& some : all) RETURN_IF_ERROR(WarmUp(some, flags.warmup));
+  return all;
 }
 
 absl::StatusOr<Table> Measure(const BenchServeFlags& flags) {
-  ASSIGN_OR_RETURN(const std::vector<std::unique_ptr<LoadClient>> clients, ConnectAll(flags));
-  std::vector<ClientResult> results(clients.size());
+  ASSIGN_OR_RETURN(std::vector<Clients> clients, ConnectAll(flags));
   Load load;
   load.requests = flags.requests;
   load.nanos_a_request = flags.rate > 0 ? 1e9 / flags.rate : 0;
@@ -131,18 +170,16 @@ absl::StatusOr<Table> Measure(const BenchServeFlags& flags) {
   if (flags.seconds > 0)
     load.end_nanos = load.start_nanos + static_cast<int64_t>(flags.seconds * 1e9);
   std::vector<std::thread> threads;
-  for (size_t i = 0; i < clients.size(); ++i) {
-    threads.emplace_back([&, i] { RunClient(*clients[i], load, results[i]); });
-  }
+  for (Clients& some : clients) threads.emplace_back([&] { RunClients(some, load); });
   for (std::thread& thread : threads) thread.join();
   const double seconds = static_cast<double>(RealClock().NowNanos() - load.start_nanos) * 1e-9;
   std::vector<int64_t> all;
   int64_t errors = 0;
   std::string first_error;
-  for (const ClientResult& result : results) {
-    all.insert(all.end(), result.latencies.begin(), result.latencies.end());
-    errors += result.errors;
-    if (first_error.empty()) first_error = result.first_error;
+  for (const Clients& some : clients) {
+    all.insert(all.end(), some.latencies.begin(), some.latencies.end());
+    errors += some.errors;
+    if (first_error.empty()) first_error = some.first_error;
   }
   if (all.empty()) {
     return absl::UnavailableError(

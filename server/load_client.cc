@@ -1,5 +1,6 @@
 #include "server/load_client.h"
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <boost/asio/connect.hpp>
@@ -12,12 +13,14 @@
 #include <boost/json/parse.hpp>
 #include <boost/json/serialize.hpp>
 #include <boost/json/value.hpp>
-#include <optional>
+#include <chrono>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/clock.h"
 #include "base/status_macros.h"
 #include "graph/dtype.h"
 #include "proto/grpc_service.grpc.pb.h"
@@ -32,9 +35,12 @@ using boost::system::error_code;
 
 constexpr int64_t kInputBytesMax = int64_t{1} << 31;
 
+using HttpAnswers = std::deque<LoadLoop::Answered>;
+
 class HttpLoadClient final : public LoadClient {
  public:
-  explicit HttpLoadClient(LoadTarget target) : target_(std::move(target)) {}
+  HttpLoadClient(LoadTarget target, asio::io_context& context, HttpAnswers& answers)
+      : target_(std::move(target)), context_(context), answers_(answers) {}
 
   absl::Status Connect() {
     error_code error;
@@ -91,12 +97,18 @@ class HttpLoadClient final : public LoadClient {
     request_ = http::request<http::string_body>(http::verb::post, Path("/infer"), 11);
     request_.set("Inference-Header-Content-Length", absl::StrCat(head.size()));
     request_.set(http::field::content_type, "application/octet-stream");
+    request_.set(http::field::host, target_.host);
     request_.body() = head + blobs;
     request_.prepare_payload();
     return absl::OkStatus();
   }
 
-  absl::Status Infer() override { return Exchange(request_).status(); }
+  void Begin() override {
+    http::async_write(socket_, request_, [this](const error_code& error, size_t) {
+      if (error) return End(Failed("write to", error));
+      Receive();
+    });
+  }
 
  private:
   std::string Path(absl::string_view action) const {
@@ -115,20 +127,67 @@ class HttpLoadClient final : public LoadClient {
     error_code error;
     http::write(socket_, request, error);
     if (error) return Failed("write to", error);
-    http::response_parser<http::string_body> parser;
-    parser.body_limit(uint64_t{1} << 32);
+    Parser parser;
+    parser.body_limit(kAnswerBytesMax);
     http::read(socket_, buffer_, parser, error);
     if (error) return Failed("read from", error);
-    std::string body = std::move(parser.get().body());
-    if (parser.get().result_int() == 200) return body;
-    return absl::InternalError(absl::StrCat("HTTP ", parser.get().result_int(), ": ", body));
+    RETURN_IF_ERROR(Outcome(parser));
+    return std::move(parser.get().body());
+  }
+
+  void Receive() {
+    parser_.emplace();
+    parser_->body_limit(kAnswerBytesMax);
+    http::async_read(socket_, buffer_, *parser_, [this](const error_code& error, size_t) {
+      End(error ? Failed("read from", error) : Outcome(*parser_));
+    });
+  }
+
+  void End(absl::Status status) {
+    answers_.push_back({.client = this, .status = std::move(status)});
+  }
+
+  using Parser = http::response_parser<http::string_body>;
+  static constexpr uint64_t kAnswerBytesMax = uint64_t{1} << 32;
+
+  static absl::Status Outcome(const Parser& parser) {
+    const auto& answer = parser.get();
+    if (answer.result_int() == 200) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("HTTP ", answer.result_int(), ": ", answer.body()));
   }
 
   const LoadTarget target_;
-  asio::io_context context_{1};
+  asio::io_context& context_;
+  HttpAnswers& answers_;
   asio::ip::tcp::socket socket_{context_};
   boost::beast::flat_buffer buffer_;
   http::request<http::string_body> request_;
+  std::optional<Parser> parser_;
+};
+
+class HttpLoadLoop final : public LoadLoop {
+ public:
+  absl::StatusOr<std::unique_ptr<LoadClient>> Connect(const LoadTarget& target) override {
+    auto client = std::make_unique<HttpLoadClient>(target, context_, answers_);
+    RETURN_IF_ERROR(client->Connect());
+    return client;
+  }
+
+  std::optional<Answered> Next(int64_t nanos) override {
+    // RealClock is the steady clock.
+    const std::chrono::steady_clock::time_point until{std::chrono::nanoseconds(nanos)};
+    while (answers_.empty()) {
+      if (context_.stopped()) context_.restart();
+      if (context_.run_one_until(until) == 0) return std::nullopt;
+    }
+    Answered answered = std::move(answers_.front());
+    answers_.pop_front();
+    return answered;
+  }
+
+ private:
+  asio::io_context context_{1};
+  HttpAnswers answers_;
 };
 
 absl::Status FromGrpc(const grpc::Status& status) {
@@ -137,15 +196,8 @@ absl::Status FromGrpc(const grpc::Status& status) {
 
 class GrpcLoadClient final : public LoadClient {
  public:
-  explicit GrpcLoadClient(LoadTarget target) : target_(std::move(target)) {
-    grpc::ChannelArguments arguments;
-    // A connection of its own, as another process would have.
-    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-    arguments.SetMaxReceiveMessageSize(-1);
-    stub_ = inference::GRPCInferenceService::NewStub(
-        grpc::CreateCustomChannel(absl::StrCat(target_.host, ":", target_.port),
-                                  grpc::InsecureChannelCredentials(), arguments));
-  }
+  GrpcLoadClient(LoadTarget target, grpc::CompletionQueue& queue)
+      : target_(std::move(target)), queue_(queue), channel_(NewChannel(target_)) {}
 
   absl::StatusOr<std::vector<LoadInput>> DescribeInputs() override {
     grpc::ClientContext context;
@@ -153,7 +205,8 @@ class GrpcLoadClient final : public LoadClient {
     request.set_name(target_.model);
     request.set_version(target_.version);
     inference::ModelMetadataResponse response;
-    RETURN_IF_ERROR(FromGrpc(stub_->ModelMetadata(&context, request, &response)));
+    const auto stub = inference::GRPCInferenceService::NewStub(channel_);
+    RETURN_IF_ERROR(FromGrpc(stub->ModelMetadata(&context, request, &response)));
     std::vector<LoadInput> inputs;
     for (const auto& tensor : response.inputs()) {
       inputs.push_back({.name = tensor.name(),
@@ -165,42 +218,96 @@ class GrpcLoadClient final : public LoadClient {
   }
 
   absl::Status Prepare(const std::vector<LoadInput>& inputs) override {
-    request_.Clear();
-    request_.set_model_name(target_.model);
-    request_.set_model_version(target_.version);
+    inference::ModelInferRequest request;
+    request.set_model_name(target_.model);
+    request.set_model_version(target_.version);
     for (const LoadInput& input : inputs) {
-      auto* tensor = request_.add_inputs();
+      auto* tensor = request.add_inputs();
       tensor->set_name(input.name);
       tensor->set_datatype(input.datatype);
       for (const int64_t dim : input.shape) tensor->add_shape(dim);
-      request_.add_raw_input_contents(input.bytes);
+      request.add_raw_input_contents(input.bytes);
     }
-    return absl::OkStatus();
+    // Written once: what is measured is the server.
+    bool owned = false;
+    return FromGrpc(grpc::SerializationTraits<inference::ModelInferRequest>::Serialize(
+        request, &request_, &owned));
   }
 
-  absl::Status Infer() override {
-    grpc::ClientContext context;
-    return FromGrpc(stub_->ModelInfer(&context, request_, &response_));
+  void Begin() override {
+    context_.emplace();
+    call_ = stub_.PrepareUnaryCall(&*context_, kInferMethod, request_, &queue_);
+    call_->StartCall();
+    call_->Finish(&answer_, &status_, this);
+  }
+
+  // The outcome of the call that is over.
+  absl::Status End() {
+    call_.reset();
+    answer_.Clear();
+    return FromGrpc(status_);
   }
 
  private:
+  // A connection of its own, as another process would have.
+  static std::shared_ptr<grpc::Channel> NewChannel(const LoadTarget& target) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetMaxReceiveMessageSize(-1);
+    return grpc::CreateCustomChannel(absl::StrCat(target.host, ":", target.port),
+                                     grpc::InsecureChannelCredentials(), arguments);
+  }
+
+  static constexpr char kInferMethod[] = "/inference.GRPCInferenceService/ModelInfer";
+
   const LoadTarget target_;
-  std::unique_ptr<inference::GRPCInferenceService::Stub> stub_;
-  inference::ModelInferRequest request_;
-  inference::ModelInferResponse response_;
+  grpc::CompletionQueue& queue_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  grpc::GenericStub stub_{channel_};
+  grpc::ByteBuffer request_;
+  grpc::ByteBuffer answer_;
+  grpc::Status status_;
+  std::optional<grpc::ClientContext> context_;
+  std::unique_ptr<grpc::GenericClientAsyncResponseReader> call_;
+};
+
+class GrpcLoadLoop final : public LoadLoop {
+ public:
+  ~GrpcLoadLoop() override {
+    queue_.Shutdown();
+    void* tag = nullptr;
+    bool ok = false;
+    while (queue_.Next(&tag, &ok)) {
+    }
+  }
+
+  absl::StatusOr<std::unique_ptr<LoadClient>> Connect(const LoadTarget& target) override {
+    return std::make_unique<GrpcLoadClient>(target, queue_);
+  }
+
+  std::optional<Answered> Next(int64_t nanos) override {
+    const int64_t left = nanos - RealClock().NowNanos();
+    const gpr_timespec deadline =
+        nanos == kNoDeadline
+            ? gpr_inf_future(GPR_CLOCK_MONOTONIC)
+            : gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC), gpr_time_from_nanos(left, GPR_TIMESPAN));
+    void* tag = nullptr;
+    bool ok = false;
+    if (queue_.AsyncNext(&tag, &ok, deadline) != grpc::CompletionQueue::GOT_EVENT) {
+      return std::nullopt;
+    }
+    auto* const client = static_cast<GrpcLoadClient*>(tag);
+    return Answered{.client = client, .status = client->End()};
+  }
+
+ private:
+  grpc::CompletionQueue queue_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LoadClient>> ConnectHttp(const LoadTarget& target) {
-  auto client = std::make_unique<HttpLoadClient>(target);
-  RETURN_IF_ERROR(client->Connect());
-  return client;
-}
-
-absl::StatusOr<std::unique_ptr<LoadClient>> ConnectGrpc(const LoadTarget& target) {
-  return std::make_unique<GrpcLoadClient>(target);
-}
+std::unique_ptr<LoadLoop> NewHttpLoadLoop() { return std::make_unique<HttpLoadLoop>(); }
+std::unique_ptr<LoadLoop> NewGrpcLoadLoop() { return std::make_unique<GrpcLoadLoop>(); }
 
 absl::Status ParseLoadUrl(absl::string_view url, LoadTarget& target) {
   absl::string_view rest = url;

@@ -1,10 +1,14 @@
 // LoadClient: one connection of the load harness: asks a server about a model, then sends the same
 // inference again and again. Over HTTP (binary tensors) and gRPC.
+//
+// All clients of a LoadLoop belong to one thread, which waits for whichever is answered next: a
+// harness that wakes a thread for each answer takes the cores from the server that it measures.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,19 +31,32 @@ struct LoadTarget {
   std::string model, version;
 };
 
-// Owned by one thread.
+// Owned by the thread of its loop, which it outlives not.
 class LoadClient {
  public:
   virtual ~LoadClient() = default;
   virtual absl::StatusOr<std::vector<LoadInput>> DescribeInputs() = 0;
-  // What Infer sends.
+  // What Begin sends.
   virtual absl::Status Prepare(const std::vector<LoadInput>& inputs) = 0;
-  // One inference, answered; the outputs are received and dropped.
-  virtual absl::Status Infer() = 0;
+  // Begins an inference, whose outputs are received and dropped. REQUIRES: the one before is over.
+  virtual void Begin() = 0;
 };
 
-absl::StatusOr<std::unique_ptr<LoadClient>> ConnectHttp(const LoadTarget& target);
-absl::StatusOr<std::unique_ptr<LoadClient>> ConnectGrpc(const LoadTarget& target);
+// Owned by one thread.
+class LoadLoop {
+ public:
+  struct Answered {
+    LoadClient* client = nullptr;
+    absl::Status status;
+  };
+  virtual ~LoadLoop() = default;
+  virtual absl::StatusOr<std::unique_ptr<LoadClient>> Connect(const LoadTarget& target) = 0;
+  // The next inference that is over, waiting for it until `nanos` of RealClock at most.
+  virtual std::optional<Answered> Next(int64_t nanos) = 0;
+};
+
+std::unique_ptr<LoadLoop> NewHttpLoadLoop();
+std::unique_ptr<LoadLoop> NewGrpcLoadLoop();
 
 // "HOST:PORT", also with "http://" before it. INVALID_ARGUMENT else.
 absl::Status ParseLoadUrl(absl::string_view url, LoadTarget& target);
