@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/json.hpp>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -31,7 +32,7 @@ namespace {
 struct Flags {
   ModelFlags model;
   InputFlags inputs;
-  std::string output_dir, trace;
+  std::string output_dir, trace, chart;
   int repeat = 0;
   bool verify = false, profile = false, json = false;
 };
@@ -45,6 +46,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       ->check(CLI::Range(0, 10'000'000));
   app.add_flag("--profile", flags.profile, "time of each operator against the roofline");
   app.add_option("--trace", flags.trace, "write a Chrome trace of one run to this file");
+  app.add_option("--profile-chart", flags.chart, "write the profile as a flame chart (SVG)");
   app.add_flag("--json", flags.json, "print JSON");
 }
 
@@ -69,7 +71,9 @@ class RunCommand {
     RETURN_IF_ERROR(DescribeOutputs());
     if (flags_.verify) RETURN_IF_ERROR(Verify());
     if (flags_.repeat > 0) RETURN_IF_ERROR(Measure());
-    if (flags_.profile || !flags_.trace.empty()) RETURN_IF_ERROR(Profile());
+    if (flags_.profile || !flags_.trace.empty() || !flags_.chart.empty()) {
+      RETURN_IF_ERROR(Profile());
+    }
     Print();
     return disagreement_;
   }
@@ -192,6 +196,11 @@ class RunCommand {
     ASSIGN_OR_RETURN(const ModelProfile profile, ProfileModel(*opened_.runner, inputs_, kRepeats));
     if (!flags_.trace.empty()) {
       RETURN_IF_ERROR(AtomicReplaceFile(flags_.trace, AsBytes(ChromeTrace(profile))));
+    }
+    if (!flags_.chart.empty()) {
+      const std::string chart =
+          FlameChart(profile, std::filesystem::path(flags_.model.model).stem().string());
+      RETURN_IF_ERROR(AtomicReplaceFile(flags_.chart, AsBytes(chart)));
     }
     if (!flags_.profile) return absl::OkStatus();
     const Table table = ProfileTable(profile);

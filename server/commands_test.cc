@@ -86,7 +86,8 @@ TEST_F(CommandsTest, CompiledAheadOfTimeItRunsElsewhereWithoutCompiling) {
       Call(RunRun, {At("elsewhere/other.onnx"), CacheDir(), "--cpu-isa=x86-64", "--threads=1",
                     "--require-warm-cache", "--random-inputs", "--verify", "--repeat=5",
                     "--profile", absl::StrCat("--output-dir=", At("out")),
-                    absl::StrCat("--trace=", At("trace.json")), "--json"});
+                    absl::StrCat("--trace=", At("trace.json")),
+                    absl::StrCat("--profile-chart=", At("chart.svg")), "--json"});
   ASSERT_EQ(run.exit, kExitDone) << run.error;
   const boost::json::value json = run.json();
   EXPECT_EQ(json.at("target").as_string(), "cpu:x86-64");
@@ -100,6 +101,8 @@ TEST_F(CommandsTest, CompiledAheadOfTimeItRunsElsewhereWithoutCompiling) {
   std::ifstream trace(root_ / "trace.json");
   const std::string events(std::istreambuf_iterator<char>(trace), {});
   EXPECT_EQ(boost::json::parse(events).at("traceEvents").as_array().size(), 1u);
+  std::ifstream chart(root_ / "chart.svg");
+  EXPECT_THAT(std::string(std::istreambuf_iterator<char>(chart), {}), HasSubstr("</svg>"));
 }
 
 TEST_F(CommandsTest, AColdCacheIsAnErrorWhereAWarmOneIsRequired) {
