@@ -82,12 +82,11 @@ TEST_F(CommandsTest, CompiledAheadOfTimeItRunsElsewhereWithoutCompiling) {
   // Another folder, another name; only the contents count.
   fs::create_directory(root_ / "elsewhere");
   fs::rename(root_ / "m.onnx", root_ / "elsewhere/other.onnx");
-  const Outcome run =
-      Call(RunRun, {At("elsewhere/other.onnx"), CacheDir(), "--cpu-isa=x86-64", "--threads=1",
-                    "--require-warm-cache", "--random-inputs", "--verify", "--repeat=5",
-                    "--profile", absl::StrCat("--output-dir=", At("out")),
-                    absl::StrCat("--trace=", At("trace.json")),
-                    absl::StrCat("--profile-chart=", At("chart.svg")), "--json"});
+  const Outcome run = Call(
+      RunRun, {At("elsewhere/other.onnx"), CacheDir(), "--cpu-isa=x86-64", "--threads=1",
+               "--require-warm-cache", "--random-inputs", "--verify", "--repeat=5", "--profile",
+               absl::StrCat("--output-dir=", At("out")), absl::StrCat("--trace=", At("trace.json")),
+               absl::StrCat("--profile-chart=", At("chart.svg")), "--json"});
   ASSERT_EQ(run.exit, kExitDone) << run.error;
   const boost::json::value json = run.json();
   EXPECT_EQ(json.at("target").as_string(), "cpu:x86-64");
@@ -278,10 +277,20 @@ TEST_F(CommandsTest, BenchmarksPrintRows) {
   const Outcome model_rows = Call(RunBench, {"model", model(), CacheDir(), "--threads=1",
                                              "--repeat=3", "--rounds=2", "--json"});
   ASSERT_EQ(model_rows.exit, kExitDone) << model_rows.error;
-  EXPECT_EQ(model_rows.json().at("rows").as_array().size(), 2u);
+  const boost::json::array models = model_rows.json().at("rows").as_array();
+  ASSERT_EQ(models.size(), 1u);
+  EXPECT_EQ(models[0].at("engine").as_string(), "stampmill");
+  EXPECT_EQ(models[0].at("runs").as_int64(), 6);  // of both rounds
   const Outcome csv = Call(
       RunBench, {"model", model(), CacheDir(), "--threads=1", "--repeat=3", "--rounds=1", "--csv"});
-  EXPECT_THAT(csv.output, HasSubstr("model,target,threads"));
+  EXPECT_THAT(csv.output, HasSubstr("engine,version,model,threads"));
+  // A peer that cannot run the model is said, not dropped.
+  const Outcome beside = Call(RunBench, {"model", model(), CacheDir(), "--threads=1", "--repeat=3",
+                                         "--rounds=1", "--peer-python=/bin/false", "--json"});
+  const boost::json::array engines = beside.json().at("rows").as_array();
+  ASSERT_EQ(engines.size(), 3u);
+  EXPECT_EQ(engines[2].at("engine").as_string(), "openvino");
+  EXPECT_THAT(std::string(engines[2].at("error").as_string()), HasSubstr("gave no result"));
   const Outcome kernel =
       Call(RunBench, {"kernel", "--filter=matmul 1x", CacheDir(), "--rounds=1", "--json"});
   ASSERT_EQ(kernel.exit, kExitDone) << kernel.error;

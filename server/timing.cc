@@ -18,6 +18,22 @@ double Percentile(std::vector<int64_t> samples, double part) {
   return static_cast<double>(*at);
 }
 
+Latency LatencyOf(std::span<const int64_t> nanos) {
+  if (nanos.empty()) return Latency{};
+  const std::vector<int64_t> samples(nanos.begin(), nanos.end());
+  const auto runs = static_cast<int64_t>(samples.size());
+  const double total =
+      static_cast<double>(std::accumulate(samples.begin(), samples.end(), int64_t{0}));
+  return Latency{
+      .runs = runs,
+      .p25_us = Percentile(samples, 0.25) / 1e3,
+      .p50_us = Percentile(samples, 0.50) / 1e3,
+      .p99_us = Percentile(samples, 0.99) / 1e3,
+      .min_us = static_cast<double>(*std::min_element(samples.begin(), samples.end())) / 1e3,
+      .mean_us = total / static_cast<double>(runs) / 1e3,
+  };
+}
+
 absl::StatusOr<Latency> MeasureLatency(LocalRunner& runner, std::span<const Tensor> inputs,
                                        int warmups, int repeats) {
   ASSIGN_OR_RETURN(const std::vector<Tensor> outputs, runner.Run(inputs));
@@ -29,16 +45,7 @@ absl::StatusOr<Latency> MeasureLatency(LocalRunner& runner, std::span<const Tens
     RETURN_IF_ERROR(runner.RunAgain(inputs, outputs));
     nanos.push_back((std::chrono::steady_clock::now() - start).count());
   }
-  if (nanos.empty()) return Latency{};
-  const double total = static_cast<double>(std::accumulate(nanos.begin(), nanos.end(), int64_t{0}));
-  return Latency{
-      .runs = repeats,
-      .p25_us = Percentile(nanos, 0.25) / 1e3,
-      .p50_us = Percentile(nanos, 0.50) / 1e3,
-      .p99_us = Percentile(nanos, 0.99) / 1e3,
-      .min_us = static_cast<double>(*std::min_element(nanos.begin(), nanos.end())) / 1e3,
-      .mean_us = total / static_cast<double>(repeats) / 1e3,
-  };
+  return LatencyOf(nanos);
 }
 
 }  // namespace stampmill

@@ -20,6 +20,9 @@ struct Latency {
   double mean_us = 0;
 };
 
+// Of single runs; of none, zeros.
+Latency LatencyOf(std::span<const int64_t> nanos);
+
 // Runs the model `repeats` times after `warmups` that are not counted, into the same outputs.
 absl::StatusOr<Latency> MeasureLatency(LocalRunner& runner, std::span<const Tensor> inputs,
                                        int warmups, int repeats);
