@@ -1,8 +1,8 @@
 """Latency of a model in another engine: what `stampmill bench model` runs under --peer-python.
 
 arguments: ENGINE MODEL THREADS WARMUP REPEAT NAME=FILE.npy ...
-Prints one line of JSON: {"version", "open_seconds", "nanos": [...]} or {"error"}. Inputs and outputs
-are bound before the first run that counts, so that a run is the engine's own time.
+Prints one line of JSON: {"version", "open_seconds", "nanos": [...]} or {"error"}. Inputs and
+outputs are bound before the first run that counts, so that a run is the engine's own time.
 """
 
 import json

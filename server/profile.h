@@ -35,9 +35,9 @@ absl::StatusOr<ModelProfile> ProfileModel(LocalRunner& runner, std::span<const T
 // One row for each command: time, share, GFLOP/s, GB/s, and the part of the roofline it reaches.
 Table ProfileTable(const ModelProfile& profile);
 
-// The same as a picture (SVG 1.1): time runs to the right, one box a command under one for the model,
-// coloured by the part of the roofline that it reaches; below each, that part as a bar. A box has
-// its numbers as a tooltip.
+// The same as a picture (SVG 1.1): time runs to the right, one box a command under one for the
+// model, coloured by the part of the roofline that it reaches; below each, that part as a bar. A
+// box has its numbers as a tooltip.
 std::string FlameChart(const ModelProfile& profile, absl::string_view title);
 
 // The same as a Chrome trace (chrome://tracing, Perfetto), commands one after the other.

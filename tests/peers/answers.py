@@ -2,11 +2,11 @@
 
 import os
 import subprocess
-import tempfile
 
 import numpy as np
 
-from contenders import Cache, models, onnx_session, report
+import zoo
+from contenders import Cache, ModelRun, RunFailed, onnx_session, report
 
 
 def real_inputs(name, batch):
@@ -43,24 +43,13 @@ def real_inputs(name, batch):
     return None
 
 
-def run_stampmill(stampmill, cache, path, feed, outputs):
-    with tempfile.TemporaryDirectory() as folder:
-        command = [stampmill, "run", path, cache.flag, "--output-dir=" + folder]
-        for index, (name, value) in enumerate(feed.items()):
-            file = "%s/in%d.npy" % (folder, index)
-            np.save(file, value)
-            command += ["--input", "%s=%s" % (name, file)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        return [np.load("%s/%s.npy" % (folder, name.replace("/", "_"))) for name in outputs]
-
-
-def compare(got, want):
+def compare(got, want, tolerance=1e-4):
     """Largest error over the allowed one, and whether the top-1 agrees."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return float("inf"), False
     if want.dtype.kind in "iub":
         return (0.0 if np.array_equal(got, want) else float("inf")), True
-    allowed = 1e-5 + 1e-4 * np.max(np.abs(want), initial=0)
+    allowed = 1e-5 + tolerance * np.max(np.abs(want), initial=0)
     error = float(np.max(np.abs(got.astype(np.float64) - want), initial=0))
     agree = True
     if want.ndim == 2 and want.shape[1] > 1:
@@ -70,31 +59,31 @@ def compare(got, want):
     return error / allowed, agree
 
 
+def rows_of(stampmill, model, cache):
+    """One row for each batch and kind of inputs."""
+    session = onnx_session(model.path, optimise=False)
+    outputs = [output.name for output in session.get_outputs()]
+    for batch in model.batches:
+        for kind, feed in (
+            ("random", model.inputs(batch)),
+            ("real", real_inputs(model.name, batch)),
+        ):
+            if feed is None:
+                continue
+            row = {"model": model.name, "batch": batch, "inputs": kind}
+            run = ModelRun(stampmill, model.path, feed, cache)
+            try:
+                run()
+            except RunFailed as error:
+                yield row | {"error": str(error), "must": False}
+                continue
+            got, want = run.outputs(outputs), session.run(None, feed)
+            results = [compare(g, w, model.tolerance) for g, w in zip(got, want)]
+            worst, top = max(r[0] for r in results), all(r[1] for r in results)
+            yield row | {"error_of_allowed": worst, "top1": top, "must": worst <= 1 and top}
+
+
 def accuracy(options):
-    cache, rows = Cache(), []
-    for name, (path, random_inputs) in models(options.models).items():
-        session = onnx_session(path, optimise=False)
-        outputs = [output.name for output in session.get_outputs()]
-        for batch in (1, 8):
-            for kind, feed in (
-                ("random", random_inputs(batch)),
-                ("real", real_inputs(name, batch)),
-            ):
-                want = session.run(None, feed)
-                got = run_stampmill(options.stampmill, cache, path, feed, outputs)
-                results = [compare(g, w) for g, w in zip(got, want)]
-                worst = max(r[0] for r in results)
-                top = all(r[1] for r in results)
-                rows.append(
-                    report(
-                        {
-                            "model": name,
-                            "batch": batch,
-                            "inputs": kind,
-                            "error_of_allowed": worst,
-                            "top1": top,
-                            "must": worst <= 1 and top,
-                        }
-                    )
-                )
-    return rows
+    cache = Cache()
+    models = zoo.models(options.models) + ([] if options.models else zoo.variants())
+    return [report(r) for model in models for r in rows_of(options.stampmill, model, cache)]

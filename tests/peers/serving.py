@@ -16,7 +16,8 @@ import uuid
 
 import numpy as np
 
-from contenders import Cache, Daemon, cpu_seconds, models, quantile, report, write_identity
+import zoo
+from contenders import Cache, Daemon, ModelRun, cpu_seconds, quantile, report, write_identity
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -32,9 +33,7 @@ def perf_analyzer(protocol, port, concurrency, model="echo", seconds=1.5):
         command = [program, "-m", model, "-i", protocol, "-u", "127.0.0.1:%d" % port]
         command += ["--concurrency-range", str(concurrency), "-p", str(int(seconds * 1000))]
         command += ["-r", "3", "-s", "999", "-f", out.name, "--verbose-csv"]
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=120
-        )
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
         rows = list(csv.DictReader(open(out.name)))
     if not rows:
         raise RuntimeError(done.stdout[-500:] + done.stderr[-500:])
@@ -189,7 +188,7 @@ def repository(folder, path, batch_size):
 
 
 def batching(options):
-    path = models("minilm3")["minilm3"][0]
+    path = zoo.models("minilm3")[0].path
     cache = Cache()
     with tempfile.TemporaryDirectory() as many, tempfile.TemporaryDirectory() as single:
         repository(many, path, 32)
@@ -226,39 +225,24 @@ def busy():
 
 def shared_cores(options):
     """`run --repeat` with two threads, quiet and beside two busy loops, in turns."""
-    path, inputs = models("minilm3")["minilm3"]
-    cache, quiet, shared = Cache(), [], []
-    with tempfile.TemporaryDirectory() as folder:
-        command = [
-            options.stampmill,
-            "run",
-            path,
-            cache.flag,
-            "--threads=2",
-            "--json",
-            "--output-dir=" + folder,
-        ]
-        for index, (name, value) in enumerate(inputs(1).items()):
-            np.save("%s/%d.npy" % (folder, index), value)
-            command += ["--input", "%s=%s/%d.npy" % (name, folder, index)]
+    model, cache, quiet, shared = zoo.models("minilm3")[0], Cache(), [], []
+    run = ModelRun(options.stampmill, model.path, model.inputs(1), cache, "--threads=2")
 
-        def throughput(repeats=2000):
-            begin = time.perf_counter()
-            subprocess.run(
-                command + ["--repeat=%d" % repeats], check=True, stdout=subprocess.DEVNULL
-            )
-            return repeats / (time.perf_counter() - begin)
+    def throughput(repeats=2000):
+        begin = time.perf_counter()
+        run("--repeat=%d" % repeats)
+        return repeats / (time.perf_counter() - begin)
 
-        throughput()
-        for _ in range(max(5, options.rounds)):
-            quiet.append(throughput())
-            loops = [multiprocessing.Process(target=busy, daemon=True) for _ in range(2)]
-            for loop in loops:
-                loop.start()
-            shared.append(throughput())
-            for loop in loops:
-                loop.kill()
-                loop.join()
+    throughput()
+    for _ in range(max(5, options.rounds)):
+        quiet.append(throughput())
+        loops = [multiprocessing.Process(target=busy, daemon=True) for _ in range(2)]
+        for loop in loops:
+            loop.start()
+        shared.append(throughput())
+        for loop in loops:
+            loop.kill()
+            loop.join()
     ratio = statistics.median(s / q for s, q in zip(shared, quiet))
     return [
         report(
