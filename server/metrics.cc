@@ -1,12 +1,11 @@
 #include "server/metrics.h"
 
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <charconv>
-#include <cmath>
 #include <initializer_list>
-#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -19,65 +18,38 @@
 
 namespace stampmill {
 
+constexpr auto kCounter = prometheus::MetricType::Counter;
+constexpr auto kGauge = prometheus::MetricType::Gauge;
+
 using Labels = std::initializer_list<std::pair<absl::string_view, absl::string_view>>;
 
-// Builds the text; a family's head comes before its samples.
+// Collects families; a family's head comes before its samples.
 class Metrics::Writer {
  public:
-  void Family(absl::string_view name, absl::string_view type, absl::string_view help) {
-    name_ = name;
-    absl::StrAppend(&out_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ", type, "\n");
+  void Family(absl::string_view name, prometheus::MetricType type, absl::string_view help) {
+    families_.push_back(
+        {.name = std::string(name), .help = std::string(help), .type = type, .metric = {}});
   }
 
   void Sample(Labels labels, double value) {
-    out_.append(name_.data(), name_.size());
-    char separator = '{';
+    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
     for (const auto& [label, text] : labels) {
-      out_.push_back(separator);
-      separator = ',';
-      absl::StrAppend(&out_, label, "=\"");
-      AppendEscaped(text);
-      out_.push_back('"');
+      metric.label.push_back({.name = std::string(label), .value = std::string(text)});
     }
-    if (separator == ',') out_.push_back('}');
-    out_.push_back(' ');
-    AppendNumber(value);
-    out_.push_back('\n');
+    // The type says which of the two is written.
+    metric.counter.value = metric.gauge.value = value;
   }
 
-  void Single(absl::string_view name, absl::string_view type, absl::string_view help,
+  void Single(absl::string_view name, prometheus::MetricType type, absl::string_view help,
               double value) {
     Family(name, type, help);
     Sample({}, value);
   }
 
-  std::string Take() { return std::move(out_); }
+  std::string Take() { return prometheus::TextSerializer().Serialize(families_); }
 
  private:
-  void AppendEscaped(absl::string_view text) {
-    for (const char c : text) {
-      if (c == '\\' || c == '"') out_.push_back('\\');
-      if (c == '\n') {
-        out_.append("\\n");
-      } else {
-        out_.push_back(c);
-      }
-    }
-  }
-
-  void AppendNumber(double value) {
-    // Counters as whole numbers, also beyond six digits.
-    if (value == std::floor(value) && std::abs(value) < 9e15) {
-      absl::StrAppend(&out_, static_cast<int64_t>(value));
-      return;
-    }
-    char text[32];
-    const auto end = std::to_chars(std::begin(text), std::end(text), value);
-    out_.append(text, end.ptr);
-  }
-
-  absl::string_view name_;
-  std::string out_;
+  std::vector<prometheus::MetricFamily> families_;
 };
 
 namespace {
@@ -145,17 +117,17 @@ std::string Metrics::Text() {
 
 void Metrics::WriteModels(Writer& writer) {
   const std::vector<ModelSample> models = SampleModels(*sources_.serving);
-  const auto family = [&](absl::string_view name, absl::string_view type, absl::string_view help,
-                          const auto& value) {
+  const auto family = [&](absl::string_view name, prometheus::MetricType type,
+                          absl::string_view help, const auto& value) {
     writer.Family(name, type, help);
     for (const ModelSample& model : models) {
       writer.Sample({{"model", model.name}, {"version", model.version}}, value(model.statistics));
     }
   };
   using Snapshot = StatisticsSnapshot;
-  family("nv_inference_request_success", "counter", "Number of successful inference requests",
+  family("nv_inference_request_success", kCounter, "Number of successful inference requests",
          [](const Snapshot& s) { return Number(s.success.count); });
-  writer.Family("nv_inference_request_failure", "counter", "Number of failed inference requests");
+  writer.Family("nv_inference_request_failure", kCounter, "Number of failed inference requests");
   for (const ModelSample& model : models) {
     for (int reason = 0; reason < kFailureReasonCount; ++reason) {
       writer.Sample({{"model", model.name},
@@ -164,103 +136,102 @@ void Metrics::WriteModels(Writer& writer) {
                     Number(model.statistics.failures[reason]));
     }
   }
-  family("nv_inference_count", "counter", "Number of inferences performed (rows of batches)",
+  family("nv_inference_count", kCounter, "Number of inferences performed (rows of batches)",
          [](const Snapshot& s) { return Number(s.inference_count); });
-  family("nv_inference_exec_count", "counter", "Number of model executions performed",
+  family("nv_inference_exec_count", kCounter, "Number of model executions performed",
          [](const Snapshot& s) { return Number(s.execution_count); });
-  family("nv_inference_pending_request_count", "gauge", "Requests that wait for execution",
+  family("nv_inference_pending_request_count", kGauge, "Requests that wait for execution",
          [](const Snapshot& s) { return Number(s.pending_count); });
-  family("nv_inference_request_duration_us", "counter", "Cumulative request time in microseconds",
+  family("nv_inference_request_duration_us", kCounter, "Cumulative request time in microseconds",
          [](const Snapshot& s) { return Micros(s.success); });
-  family("nv_inference_queue_duration_us", "counter", "Cumulative queue time in microseconds",
+  family("nv_inference_queue_duration_us", kCounter, "Cumulative queue time in microseconds",
          [](const Snapshot& s) { return Micros(s.queue); });
-  family("nv_inference_compute_input_duration_us", "counter",
+  family("nv_inference_compute_input_duration_us", kCounter,
          "Cumulative time of preparing inputs in microseconds",
          [](const Snapshot& s) { return Micros(s.compute_input); });
-  family("nv_inference_compute_infer_duration_us", "counter",
+  family("nv_inference_compute_infer_duration_us", kCounter,
          "Cumulative time of execution in microseconds",
          [](const Snapshot& s) { return Micros(s.compute_infer); });
-  family("nv_inference_compute_output_duration_us", "counter",
+  family("nv_inference_compute_output_duration_us", kCounter,
          "Cumulative time of handling outputs in microseconds",
          [](const Snapshot& s) { return Micros(s.compute_output); });
-  family("nv_model_load_duration_secs", "gauge", "Model load time in seconds",
+  family("nv_model_load_duration_secs", kGauge, "Model load time in seconds",
          [](const Snapshot& s) { return static_cast<double>(s.load_nanos) * 1e-9; });
-  family("stampmill_bytes_copied_total", "counter", "Bytes copied to gather and scatter batches",
+  family("stampmill_bytes_copied_total", kCounter, "Bytes copied to gather and scatter batches",
          [](const Snapshot& s) { return Number(s.bytes_copied); });
 }
 
 void Metrics::WriteHost(Writer& writer) {
-  writer.Single("nv_cpu_utilization", "gauge", "CPU utilization rate [0.0 - 1.0]",
-                CpuUtilization());
+  writer.Single("nv_cpu_utilization", kGauge, "CPU utilization rate [0.0 - 1.0]", CpuUtilization());
   const absl::StatusOr<std::string> memory = ReadFile("/proc/meminfo");
   if (memory.ok()) {
     const double total = MemoryInfoBytes(*memory, "MemTotal");
-    writer.Single("nv_cpu_memory_total_bytes", "gauge", "CPU total memory (RAM), in bytes", total);
-    writer.Single("nv_cpu_memory_used_bytes", "gauge", "CPU used memory (RAM), in bytes",
+    writer.Single("nv_cpu_memory_total_bytes", kGauge, "CPU total memory (RAM), in bytes", total);
+    writer.Single("nv_cpu_memory_used_bytes", kGauge, "CPU used memory (RAM), in bytes",
                   total - MemoryInfoBytes(*memory, "MemAvailable"));
   }
-  writer.Single("process_resident_memory_bytes", "gauge", "Resident memory size in bytes",
+  writer.Single("process_resident_memory_bytes", kGauge, "Resident memory size in bytes",
                 ResidentBytes());
-  writer.Single("process_cpu_seconds_total", "counter",
+  writer.Single("process_cpu_seconds_total", kCounter,
                 "Total user and system CPU time spent in seconds", ProcessCpuSeconds());
 }
 
 void Metrics::WriteServer(Writer& writer) {
-  writer.Family("stampmill_build_info", "gauge", "Always 1; the version is a label");
+  writer.Family("stampmill_build_info", kGauge, "Always 1; the version is a label");
   writer.Sample({{"version", kServerVersion}}, 1);
   if (sources_.serving != nullptr) {
     const Serving& serving = *sources_.serving;
-    writer.Single("nv_pinned_memory_pool_total_bytes", "gauge", "Size of the tensor pool",
+    writer.Single("nv_pinned_memory_pool_total_bytes", kGauge, "Size of the tensor pool",
                   Number(serving.pool().size_bytes()));
-    writer.Single("nv_pinned_memory_pool_used_bytes", "gauge", "Bytes of the tensor pool in use",
+    writer.Single("nv_pinned_memory_pool_used_bytes", kGauge, "Bytes of the tensor pool in use",
                   Number(serving.pool().used_bytes()));
-    writer.Single("stampmill_ready", "gauge", "1 when the daemon is ready", serving.IsReady());
-    writer.Single("stampmill_requests_held", "gauge", "Request slots in use",
+    writer.Single("stampmill_ready", kGauge, "1 when the daemon is ready", serving.IsReady());
+    writer.Single("stampmill_requests_held", kGauge, "Request slots in use",
                   serving.requests().in_use());
-    writer.Single("stampmill_requests_held_limit", "gauge", "Request slots",
+    writer.Single("stampmill_requests_held_limit", kGauge, "Request slots",
                   serving.requests().capacity());
-    writer.Single("stampmill_engine_requests_in_flight", "gauge",
+    writer.Single("stampmill_engine_requests_in_flight", kGauge,
                   "Requests that the engine has taken and not ended",
                   static_cast<double>(serving.engine().in_flight()));
   }
   if (sources_.http || sources_.grpc) {
     const HttpServerCounters http = sources_.http ? sources_.http() : HttpServerCounters();
     const ConnectionCounters grpc = sources_.grpc ? sources_.grpc() : ConnectionCounters();
-    writer.Family("stampmill_connections", "gauge", "Open connections");
+    writer.Family("stampmill_connections", kGauge, "Open connections");
     writer.Sample({{"protocol", "http"}}, static_cast<double>(http.connections));
     writer.Sample({{"protocol", "grpc"}}, static_cast<double>(grpc.connections));
-    writer.Family("stampmill_connections_refused_total", "counter",
+    writer.Family("stampmill_connections_refused_total", kCounter,
                   "Connections refused beyond the limit or for want of descriptors");
     writer.Sample({{"protocol", "http"}}, static_cast<double>(http.connections_refused));
     writer.Sample({{"protocol", "grpc"}}, static_cast<double>(grpc.connections_refused));
-    writer.Family("stampmill_slow_clients_closed_total", "counter",
+    writer.Family("stampmill_slow_clients_closed_total", kCounter,
                   "HTTP connections closed, or gRPC calls cancelled, because the client did not "
                   "read or write on");
     writer.Sample({{"protocol", "http"}}, static_cast<double>(http.clients_too_slow));
     writer.Sample({{"protocol", "grpc"}}, static_cast<double>(grpc.clients_too_slow));
   }
   if (sources_.inflight != nullptr) {
-    writer.Single("stampmill_inflight_bytes", "gauge", "Bytes of requests being read or answered",
+    writer.Single("stampmill_inflight_bytes", kGauge, "Bytes of requests being read or answered",
                   Number(sources_.inflight->used_bytes()));
-    writer.Single("stampmill_inflight_limit_bytes", "gauge", "Limit of stampmill_inflight_bytes",
+    writer.Single("stampmill_inflight_limit_bytes", kGauge, "Limit of stampmill_inflight_bytes",
                   Number(sources_.inflight->bytes_max()));
   }
   if (sources_.memory != nullptr) {
-    writer.Single("stampmill_memory_budget_bytes", "gauge", "Memory that models may reserve",
+    writer.Single("stampmill_memory_budget_bytes", kGauge, "Memory that models may reserve",
                   Number(sources_.memory->budget_bytes()));
-    writer.Single("stampmill_memory_reserved_bytes", "gauge", "Memory that models have reserved",
+    writer.Single("stampmill_memory_reserved_bytes", kGauge, "Memory that models have reserved",
                   Number(sources_.memory->reserved_bytes()));
   }
   if (!sources_.cache) return;
   const CacheCounters cache = sources_.cache();
-  writer.Single("stampmill_kernel_cache_hits_total", "counter", "Models found compiled",
+  writer.Single("stampmill_kernel_cache_hits_total", kCounter, "Models found compiled",
                 static_cast<double>(cache.hits));
-  writer.Single("stampmill_kernel_cache_misses_total", "counter", "Models not found compiled",
+  writer.Single("stampmill_kernel_cache_misses_total", kCounter, "Models not found compiled",
                 static_cast<double>(cache.misses));
-  writer.Single("stampmill_kernel_cache_corrupt_total", "counter",
+  writer.Single("stampmill_kernel_cache_corrupt_total", kCounter,
                 "Cache objects and records refused as damaged",
                 static_cast<double>(cache.corrupt_refused));
-  writer.Single("stampmill_kernel_cache_write_failures_total", "counter",
+  writer.Single("stampmill_kernel_cache_write_failures_total", kCounter,
                 "Cache objects and records that could not be written",
                 static_cast<double>(cache.write_failures));
 }
