@@ -4,7 +4,8 @@
 //
 // Register tiles are functions of their own, one for each height. Full tiles find their rows at a
 // constant distance; the small one takes four addresses, of which those past the last row repeat
-// it, so that nothing outside `a` is read.
+// it, so that nothing outside `a` is read. A last panel that n does not fill has tiles of its own,
+// which compute no more vectors, nor a wider last one, than its columns need.
 //
 // What comes next is fetched while tiles compute, a line or two for each turn of their loops: the
 // next panel, and the rows that will be packed next, of which nothing else hides the way from
@@ -34,6 +35,8 @@ constexpr int64_t kSmallTileRows = 4;
 constexpr int64_t kUnrolledSteps = 4;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPageBytes = 4096;
+// Of the narrowest vectors: those below are no faster.
+constexpr int64_t kNarrowestBytes = 16;
 
 // Whether the value of `e` depends on the axis other than through where loads read.
 bool IsUsedOutsideLoads(const Expr& e, int32_t axis) {
@@ -66,13 +69,27 @@ class ContractionEmitter {
  private:
   using Values = Ir::Values;
 
+  // A vector of a row of a panel.
+  struct Part {
+    int64_t begin = 0;  // column
+    int64_t lanes = 0;
+  };
   struct Tile {
     int64_t rows = 0;
     int64_t addresses = 1;  // how many of its rows come with an address of their own
     llvm::Function* function = nullptr;
   };
-  Tile MakeTile(int64_t rows, int64_t addresses);
-  void EmitTileBody(Ir& ir, const Tile& tile);
+  // A kind of panel: the vectors of its columns, and the tiles that compute them, of descending
+  // heights; the last two are the small tile and one row.
+  struct Panel {
+    std::vector<Part> parts;
+    std::vector<Tile> tiles;
+  };
+  std::vector<Part> PartsOf(int64_t columns) const;
+  Panel MakePanel(int64_t columns, const std::string& name);
+  Tile MakeTile(int64_t rows, int64_t addresses, const std::vector<Part>& parts,
+                const std::string& name);
+  void EmitTileBody(Ir& ir, const Tile& tile, const std::vector<Part>& parts);
   // The arguments of a tile after the addresses of its rows.
   struct TileArguments {
     llvm::Value* panel = nullptr;
@@ -94,7 +111,8 @@ class ContractionEmitter {
 
   void EmitTask(llvm::Value* task);
   void EmitBlockOfK(llvm::Value* begin);
-  void EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count, bool is_only_k);
+  void EmitPanel(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count);
+  void EmitTiles(const Panel& kind, llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count);
   void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* k_begin,
                 const TileArguments& arguments);
   void FindNextRows(llvm::Value* k_begin, llvm::Value* k_count);
@@ -112,9 +130,12 @@ class ContractionEmitter {
   void PackScattered(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
                      llvm::Value* k_count);
 
-  void EmitEpilogue(llvm::Value* panel, llvm::Value* row, llvm::Value* valid, llvm::Value* c);
-  void EpilogueRow(const Scope& row, llvm::Value* first_column, llvm::Value* width,
-                   llvm::Value* c_row);
+  void EmitEpilogue(const Panel& kind, llvm::Value* panel, llvm::Value* row, llvm::Value* valid,
+                    llvm::Value* c);
+  void EpilogueRow(const Panel& kind, const Scope& row, llvm::Value* first_column,
+                   llvm::Value* width, llvm::Value* c_row);
+  void EpilogueColumns(const Scope& row, llvm::Value* first_column, int64_t begin, int64_t count,
+                       bool reaches_back, llvm::Value* c_row);
   void EpilogueLanes(const Scope& row, llvm::Value* first_column, llvm::Value* at,
                      llvm::Value* c_row, int64_t lanes);
 
@@ -138,7 +159,8 @@ class ContractionEmitter {
   Window window_;             // all of k
   std::vector<Expr> guards_;  // of the loads of a; empty when they cannot be told at once
   bool has_guards_ = false;
-  std::vector<Tile> tiles_;  // descending heights; the last two are the small tile and one row
+  Panel whole_;                // a panel full of columns, or of which n is not known
+  std::optional<Panel> last_;  // the last one, where n is known not to fill it
   Values batch_extents_, m_extents_, k_extents_;
   llvm::Value* k_ = nullptr;
   llvm::Value* n_ = nullptr;
@@ -198,14 +220,42 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
   llvm::Value* packed_bytes = kernel.Dim(schedule_.scratch_a_bytes);
   ir_.AtEntry(
       [&] { accumulators_ = ir_.b().CreateGEP(ir_.b().getInt8Ty(), packed_, packed_bytes); });
-  tiles_.push_back(MakeTile(schedule_.tile_rows, 1));
-  if (schedule_.tile_rows > 8) tiles_.push_back(MakeTile(8, 1));
-  tiles_.push_back(MakeTile(kSmallTileRows, kSmallTileRows));
-  tiles_.push_back(MakeTile(1, 1));
+  const std::optional<int64_t> n = contraction.n.constant();
+  if (!n.has_value() || *n >= contraction.panel || *n == 0)
+    whole_ = MakePanel(contraction.panel, "tile");
+  if (n.has_value() && *n % contraction.panel != 0) {
+    last_ = MakePanel(*n % contraction.panel, "last_tile");
+  }
+}
+
+// Full vectors, then the narrowest that holds the rest.
+std::vector<ContractionEmitter::Part> ContractionEmitter::PartsOf(int64_t columns) const {
+  int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
+  std::vector<Part> parts;
+  for (int64_t begin = 0; begin < columns; begin += parts.back().lanes) {
+    int64_t width = lanes;
+    while (width / 2 >= columns - begin && width > kNarrowestBytes / element_bytes_) width /= 2;
+    parts.push_back({begin, width});
+  }
+  return parts;
+}
+
+ContractionEmitter::Panel ContractionEmitter::MakePanel(int64_t columns, const std::string& name) {
+  Panel panel = {PartsOf(columns), {}};
+  auto add = [&](int64_t rows, int64_t addresses) {
+    panel.tiles.push_back(MakeTile(rows, addresses, panel.parts, name));
+  };
+  add(schedule_.tile_rows, 1);
+  if (schedule_.tile_rows > 8) add(8, 1);
+  add(kSmallTileRows, kSmallTileRows);
+  add(1, 1);
+  return panel;
 }
 
 // void tile(a..., TileArguments): c[row][panel] (+)= a[row][k] * b[k][panel].
-ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addresses) {
+ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addresses,
+                                                      const std::vector<Part>& parts,
+                                                      const std::string& name) {
   llvm::Type* pointer = ir_.b().getPtrTy();
   std::vector<llvm::Type*> parameters(static_cast<size_t>(addresses), pointer);
   parameters.insert(parameters.end(),
@@ -214,7 +264,7 @@ ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addr
   auto* type = llvm::FunctionType::get(ir_.b().getVoidTy(), parameters, false);
   auto* function = llvm::Function::Create(
       type, llvm::GlobalValue::InternalLinkage,
-      absl::StrCat(kernel_.function()->getName().str(), "_tile", rows), ir_.module());
+      absl::StrCat(kernel_.function()->getName().str(), "_", name, rows), ir_.module());
   function->addFnAttr(llvm::Attribute::NoInline);
   for (llvm::Argument& argument : function->args()) {
     if (argument.getType()->isPointerTy()) argument.addAttr(llvm::Attribute::NoCapture);
@@ -223,11 +273,11 @@ ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addr
   function->getArg(static_cast<unsigned>(addresses) + 2)->addAttr(llvm::Attribute::NoAlias);
   Tile tile = {rows, addresses, function};
   Ir body(function, ir_.facts());
-  EmitTileBody(body, tile);
+  EmitTileBody(body, tile, parts);
   return tile;
 }
 
-void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
+void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile, const std::vector<Part>& parts) {
   llvm::IRBuilder<>& b = ir.b();
   unsigned first = static_cast<unsigned>(tile.addresses);
   auto argument = [&](unsigned n) { return tile.function->getArg(first + n); };
@@ -238,33 +288,35 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
                                    argument(4),
                                    fetches_rows_ ? argument(5) : nullptr,
                                    fetches_rows_ ? argument(6) : nullptr};
-  int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
-  int64_t vectors = contraction_.panel / lanes;
-  llvm::Type* vector = Ir::Vector(element_, lanes);
   llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
   auto at = [&](llvm::Value* base, llvm::Value* index) {
     return b.CreateGEP(element_, base, index);
   };
-  auto place = [&](int64_t row, int64_t part) {
-    return at(arguments.c, ir.Int(row * contraction_.panel + part * lanes));
+  auto place = [&](int64_t row, const Part& part) {
+    return at(arguments.c, ir.Int(row * contraction_.panel + part.begin));
   };
-  int64_t total = tile.rows * vectors;
-  Values zeros(static_cast<size_t>(total), llvm::Constant::getNullValue(vector));
+  auto type = [&](const Part& part) { return Ir::Vector(element_, part.lanes); };
+  Values zeros;
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    for (const Part& part : parts) zeros.push_back(llvm::Constant::getNullValue(type(part)));
+  }
   // Loads the accumulators, or not: a loop of at most one turn.
-  Values start = ir.For(
-      ir.Int(0), b.CreateZExt(arguments.accumulate, b.getInt64Ty()), 1, zeros,
-      [&](llvm::Value*, const Values&) {
-        Values loaded;
-        for (int64_t n = 0; n < total; ++n) {
-          loaded.push_back(b.CreateAlignedLoad(vector, place(n / vectors, n % vectors), alignment));
-        }
-        return loaded;
-      });
+  Values start =
+      ir.For(ir.Int(0), b.CreateZExt(arguments.accumulate, b.getInt64Ty()), 1, zeros,
+             [&](llvm::Value*, const Values&) {
+               Values loaded;
+               for (int64_t row = 0; row < tile.rows; ++row) {
+                 for (const Part& part : parts) {
+                   loaded.push_back(b.CreateAlignedLoad(type(part), place(row, part), alignment));
+                 }
+               }
+               return loaded;
+             });
   auto step = [&](llvm::Value* k, const Values& now) {
     Values columns;
-    for (int64_t part = 0; part < vectors; ++part) {
-      llvm::Value* index = ir.Add(ir.Mul(k, ir.Int(contraction_.panel)), ir.Int(part * lanes));
-      columns.push_back(b.CreateAlignedLoad(vector, at(arguments.panel, index), alignment));
+    for (const Part& part : parts) {
+      llvm::Value* index = ir.Add(ir.Mul(k, ir.Int(contraction_.panel)), ir.Int(part.begin));
+      columns.push_back(b.CreateAlignedLoad(type(part), at(arguments.panel, index), alignment));
     }
     Values result;
     for (int64_t row = 0; row < tile.rows; ++row) {
@@ -272,10 +324,10 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
       llvm::Value* base = tile.function->getArg(own ? static_cast<unsigned>(row) : 0);
       llvm::Value* index = own ? k : ir.Add(k, ir.Int(row * row_distance_));
       llvm::Value* a = b.CreateAlignedLoad(element_, at(base, index), alignment);
-      llvm::Value* splat = ir.Splat(a, lanes);
-      for (int64_t part = 0; part < vectors; ++part) {
-        llvm::Value* old = now[static_cast<size_t>(row * vectors + part)];
-        result.push_back(EmitMultiplyAdd(ir, splat, columns[static_cast<size_t>(part)], old));
+      for (size_t part = 0; part < parts.size(); ++part) {
+        llvm::Value* old = now[static_cast<size_t>(row) * parts.size() + part];
+        llvm::Value* splat = ir.Splat(a, parts[part].lanes);
+        result.push_back(EmitMultiplyAdd(ir, splat, columns[part], old));
       }
     }
     return result;
@@ -292,8 +344,9 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
         return result;
       });
   sums = ir.For(whole, arguments.count, 1, sums, step);
-  for (int64_t n = 0; n < total; ++n) {
-    b.CreateAlignedStore(sums[static_cast<size_t>(n)], place(n / vectors, n % vectors), alignment);
+  auto sum = sums.begin();
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    for (const Part& part : parts) b.CreateAlignedStore(*sum++, place(row, part), alignment);
   }
   b.CreateRetVoid();
 }
@@ -352,12 +405,26 @@ void ContractionEmitter::EmitBlockOfK(llvm::Value* begin) {
   llvm::Value* count = ir_.Min(ir_.Int(schedule_.block_k), ir_.Sub(k_, begin));
   if (!schedule_.direct_a && !schedule_.pack_whole_k) EmitPack(begin, count);
   if (fetches_rows_) FindNextRows(begin, count);
-  ir_.For(ir_.Int(0), task_panels_, 1,
-          [&](llvm::Value* panel) { EmitTiles(panel, begin, count, !keeps_accumulators_); });
+  ir_.For(ir_.Int(0), task_panels_, 1, [&](llvm::Value* panel) { EmitPanel(panel, begin, count); });
 }
 
-void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count,
-                                   bool is_only_k) {
+void ContractionEmitter::EmitPanel(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count) {
+  if (!last_.has_value()) {
+    EmitTiles(whole_, panel, k_begin, k_count);
+    return;
+  }
+  if (whole_.tiles.empty()) {
+    EmitTiles(*last_, panel, k_begin, k_count);
+    return;
+  }
+  llvm::Value* following = ir_.Add(ir_.Add(first_panel_, panel), ir_.Int(1));
+  ir_.If(
+      ir_.b().CreateICmpEQ(following, panels_), [&] { EmitTiles(*last_, panel, k_begin, k_count); },
+      [&] { EmitTiles(whole_, panel, k_begin, k_count); });
+}
+
+void ContractionEmitter::EmitTiles(const Panel& kind, llvm::Value* panel, llvm::Value* k_begin,
+                                   llvm::Value* k_count) {
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* number = ir_.Add(first_panel_, panel);
   if (contraction_.b_batched) number = ir_.Add(ir_.Mul(batch_, panels_), number);
@@ -377,9 +444,9 @@ void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llv
     arguments.row_bytes = next_row_bytes_;
     llvm::Value* valid = ir_.Min(left, ir_.Int(kSmallTileRows));
     std::function<void(size_t)> choose = [&](size_t n) {
-      const Tile& tile = tiles_[n];
+      const Tile& tile = kind.tiles[n];
       auto call = [&] { CallTile(tile, row, valid, k_begin, arguments); };
-      if (n + 1 == tiles_.size()) {
+      if (n + 1 == kind.tiles.size()) {
         call();
         return;
       }
@@ -387,15 +454,15 @@ void ContractionEmitter::EmitTiles(llvm::Value* panel, llvm::Value* k_begin, llv
       ir_.If(b.CreateICmpSGE(left, ir_.Int(least)), call, [&] { choose(n + 1); });
     };
     choose(0);
-    for (size_t n = tiles_.size() - 2; n-- > 0;) {
-      valid = b.CreateSelect(b.CreateICmpSGE(left, ir_.Int(tiles_[n].rows)),
-                             ir_.Int(tiles_[n].rows), valid);
+    for (size_t n = kind.tiles.size() - 2; n-- > 0;) {
+      llvm::Value* rows = ir_.Int(kind.tiles[n].rows);
+      valid = b.CreateSelect(b.CreateICmpSGE(left, rows), rows, valid);
     }
-    if (is_only_k) {
-      EmitEpilogue(panel, row, valid, c);
+    if (!keeps_accumulators_) {
+      EmitEpilogue(kind, panel, row, valid, c);
     } else {
       llvm::Value* is_last = b.CreateICmpSGE(ir_.Add(k_begin, k_count), k_);
-      ir_.If(is_last, [&] { EmitEpilogue(panel, row, valid, c); });
+      ir_.If(is_last, [&] { EmitEpilogue(kind, panel, row, valid, c); });
     }
     return ir_.Add(row, valid);
   });
@@ -605,28 +672,30 @@ void ContractionEmitter::PackScattered(const Scope& row, llvm::Value* target, ll
 
 // --- Epilogue ---
 
-void ContractionEmitter::EmitEpilogue(llvm::Value* panel, llvm::Value* row, llvm::Value* valid,
-                                      llvm::Value* c) {
+void ContractionEmitter::EmitEpilogue(const Panel& kind, llvm::Value* panel, llvm::Value* row,
+                                      llvm::Value* valid, llvm::Value* c) {
   llvm::Value* first_column = ir_.Mul(ir_.Add(first_panel_, panel), ir_.Int(contraction_.panel));
   llvm::Value* width = ir_.Min(ir_.Int(contraction_.panel), ir_.Sub(n_, first_column));
   llvm::Value* first = ir_.Add(first_row_, row);
   size_t axes = batch_extents_.size() + m_extents_.size() + 1;
   ir_.Walk(first, ir_.Add(first, valid), m_extents_, [&](llvm::Value* at, const Values& m) {
     llvm::Value* index = ir_.Mul(ir_.Sub(at, first), ir_.Int(contraction_.panel));
-    EpilogueRow(ScopeAt(m, axes), first_column, width, ElementAt(c, index));
+    EpilogueRow(kind, ScopeAt(m, axes), first_column, width, ElementAt(c, index));
   });
 }
 
-void ContractionEmitter::EpilogueRow(const Scope& row, llvm::Value* first_column,
+void ContractionEmitter::EpilogueRow(const Panel& kind, const Scope& row, llvm::Value* first_column,
                                      llvm::Value* width, llvm::Value* c_row) {
-  int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
-  std::optional<int64_t> n = contraction_.n.constant();
-  if (n.has_value() && *n % contraction_.panel == 0) {
-    for (int64_t at = 0; at < contraction_.panel; at += lanes) {
-      EpilogueLanes(row, first_column, ir_.Int(at), c_row, lanes);
+  if (contraction_.n.constant().has_value()) {
+    int64_t columns = *contraction_.n.constant() % contraction_.panel;
+    if (&kind == &whole_) columns = contraction_.panel;
+    for (const Part& part : kind.parts) {
+      EpilogueColumns(row, first_column, part.begin, std::min(part.lanes, columns - part.begin),
+                      part.begin > 0, c_row);
     }
     return;
   }
+  int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
   auto loop = [&](int64_t step) {
     ir_.For(ir_.Int(0), width, step, [&](llvm::Value* i) {
       llvm::Value* at = step == 1 ? i : ir_.Min(i, ir_.Sub(width, ir_.Int(step)));
@@ -634,6 +703,20 @@ void ContractionEmitter::EpilogueRow(const Scope& row, llvm::Value* first_column
     });
   };
   ir_.If(ir_.b().CreateICmpSGE(width, ir_.Int(lanes)), [&] { loop(lanes); }, [&] { loop(1); });
+}
+
+// A known number of columns, at most a vector. Where columns lie before them, vectors reach back
+// rather than past the end; else they are cut into powers of two.
+void ContractionEmitter::EpilogueColumns(const Scope& row, llvm::Value* first_column, int64_t begin,
+                                         int64_t count, bool reaches_back, llvm::Value* c_row) {
+  int64_t lanes = 1;
+  while (lanes < count) lanes *= 2;
+  if (lanes == count || (reaches_back && begin + count >= lanes)) {
+    EpilogueLanes(row, first_column, ir_.Int(begin + count - lanes), c_row, lanes);
+    return;
+  }
+  EpilogueColumns(row, first_column, begin, lanes / 2, reaches_back, c_row);
+  EpilogueColumns(row, first_column, begin + lanes / 2, count - lanes / 2, true, c_row);
 }
 
 void ContractionEmitter::EpilogueLanes(const Scope& row, llvm::Value* first_column, llvm::Value* at,
