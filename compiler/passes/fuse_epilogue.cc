@@ -11,7 +11,7 @@ namespace stampmill {
 namespace {
 
 // U is a map whose only reading of P's value is at one coordinate vector that is a permutation
-// of U's axes. Gives for each axis of U the axis of the value it runs over (-1: extent 1).
+// of U's axes, those of one element aside. Gives for each axis of U the axis of the value it runs over (-1: extent 1).
 std::optional<std::vector<int32_t>> PermutedAxes(Fusion& fusion, const Stage& user, ValueId root,
                                                  const Shape& seen) {
   const Nest& nest = std::get<Nest>(user.body);
@@ -22,12 +22,12 @@ std::optional<std::vector<int32_t>> PermutedAxes(Fusion& fusion, const Stage& us
     if (load.op() != ExprOp::kLoad) same = false;
     if (!first.has_value()) first = load;
     const std::span<const Expr> a = LoadCoordinates(*first), b = LoadCoordinates(load);
-    for (size_t i = 0; i < a.size(); ++i) same &= i < b.size() && a[i] == b[i];
+    for (size_t i = 0; i < a.size(); ++i) same &= seen[i].IsConstant(1) || a[i] == b[i];
   });
   if (!same || !first.has_value()) return std::nullopt;
   const std::span<const Expr> at = LoadCoordinates(*first);
   for (size_t i = 0; i < at.size(); ++i) {
-    if (seen[i].IsConstant(1) && at[i].IsConstant()) continue;
+    if (seen[i].IsConstant(1)) continue;
     if (at[i].op() != ExprOp::kCoord) return std::nullopt;
     const auto axis = static_cast<size_t>(at[i].index());
     if (axes[axis] != -1 || !(nest.kept[axis] == seen[i])) return std::nullopt;
