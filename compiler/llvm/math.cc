@@ -223,20 +223,23 @@ F Atanh(F x) {
   return CopySign(Select(Greater(a, 1.0), x.Nan(), result), x);
 }
 
+// erf(x) = 1 - e^(-x P(x)) for x >= 0. In f32 as -(e^y - 1), which keeps small results exact; y is
+// bounded, so that none of Expm1's cares is needed.
 F Erf(F x) {
   F a = Abs(x);
-  F z = a * a;
   F result = x;
   if (x.wide()) {
+    F z = a * a;
     F t = Select(Greater(a, 6.0), x.Number(6.0), a);
     F q = Polynomial((t - 3.5) * (1 / 2.5), math::kErfTailF64);
     F large = x.Number(1.0) - Exp(-(q + t * t));
     result = Select(Less(a, 1.0), a * Polynomial(z, math::kErfSmallF64), large);
   } else {
-    F t = Select(Greater(a, 4.0), x.Number(4.0), a);
-    F q = Polynomial((t - 2.5) * (1 / 1.5), math::kErfTailF32);
-    F large = x.Number(1.0) - Exp(-q);
-    result = Select(Less(a, 1.0), a * Polynomial(z, math::kErfSmallF32), large);
+    F t = Select(Less(a, 4.0), a, x.Number(4.0));
+    F u = MultiplyAdd(t, x.Number(0.5), x.Number(-1.0));
+    Reduced y = ReduceByLn2(-(t * Polynomial(u, math::kErfF32)));
+    F scale = -PowerOfTwo(y.n);
+    result = MultiplyAdd(scale, Expm1Reduced(y.r), scale + 1.0);
   }
   return Select(IsNan(x), x, CopySign(result, x));
 }

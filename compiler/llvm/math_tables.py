@@ -26,9 +26,10 @@ FITS = [
     ("Log", even(lambda s: (2 * atanh(s) / s - 2) / s**2), 0, 0.02944, 4, 8),
     ("Sin", even(lambda x: (sin(x) / x - 1) / x**2), 0, 0.617, 4, 8),
     ("Cos", even(lambda x: (cos(x) - 1 + x**2 / 2) / x**4), 0, 0.617, 4, 8),
-    ("ErfSmall", even(lambda x: erf(x) / x), 0, 1, 8, 15),
-    # In u = (t - 2.5) / 1.5 and (t - 3.5) / 2.5.
-    ("ErfTail", lambda u: -log(erfc(mpf(1.5) * u + mpf(2.5))), -1, 1, 9, 0),
+    # In u = t / 2 - 1.
+    ("Erf", lambda u: -log(erfc(2 * u + 2)) / (2 * u + 2) if u > -1 else 2 / sqrt(pi), -1, 1, 14, 0),
+    ("ErfSmall", even(lambda x: erf(x) / x), 0, 1, 0, 15),
+    # In u = (t - 3.5) / 2.5.
     ("ErfTail", lambda u: -log(erfc(tail(u))) - tail(u) ** 2, -1, 1, 0, 24),
     ("Asin", even(lambda x: (asin(x) / x - 1) / x**2), 0, 0.25, 7, 14),
     ("Atan", even(lambda x: (atan(x) / x - 1) / x**2), 0, 0.1716, 6, 13),
