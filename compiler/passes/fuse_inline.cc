@@ -144,6 +144,20 @@ bool IsCheapToRepeat(const Nest& nest) {
   return full_size <= 1;
 }
 
+// No load of the map takes a division, a minimum or another load to find its place.
+bool LoadsInPlace(const Nest& nest) {
+  bool in_place = true;
+  nest.result.Visit([&](const Expr& e) {
+    if (!IsLoad(e)) return;
+    for (const Expr& coordinate : LoadCoordinates(e)) {
+      for (size_t axis = 0; axis < nest.kept.size(); ++axis) {
+        in_place &= CoordinateFactor(coordinate, static_cast<int32_t>(axis)).has_value();
+      }
+    }
+  });
+  return in_place;
+}
+
 // A handful of scalars: recomputing them is cheaper than a launch.
 bool IsTiny(const Nest& nest) {
   const std::optional<int64_t> elements = ElementCount(nest.kept).constant();
@@ -248,7 +262,9 @@ bool InlineIntoLoops(Fusion& fusion, int32_t s) {
   const auto* contraction = std::get_if<Contraction>(&reader.body);
   if (contraction != nullptr && fusion.Reads(contraction->a, reader, root)) {
     if (!once || cost > kCostToPack || !KeepsRows(nest)) return false;
-  } else if (!once && (cost > kCostToRepeat || !KeepsRows(nest))) {
+  } else if (!once && cost > 0 && !(IsCheapToRepeat(nest) && LoadsInPlace(nest))) {
+    return false;
+  } else if (!once && !KeepsRows(nest)) {
     // What jumps through memory jumps once, not for every reading.
     return false;
   }
