@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "kernels/contraction.h"
+#include "kernels/conv_winograd.h"
 #include "kernels/families.h"
 #include "kernels/host_values.h"
 #include "kernels/layout.h"
@@ -505,7 +506,8 @@ bool ContractsConv(const LowerContext& context) {
          plan->groups.inputs >= kContractionInputsMin;
 }
 
-constexpr Variant kConvVariants[] = {{"contraction", ContractsConv, LowerConvContraction},
+constexpr Variant kConvVariants[] = {{"winograd", WinogradPays, LowerConvWinograd},
+                                     {"contraction", ContractsConv, LowerConvContraction},
                                      {"nest", AlwaysApplies, LowerConvNest}};
 
 constexpr OpDefinition ConvOp(absl::string_view name, absl::string_view domain, int min_inputs,

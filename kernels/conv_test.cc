@@ -85,6 +85,29 @@ TEST(Conv, AgreesWithReferenceInBothLayouts) {
   }
 }
 
+// Of sizes at which they are transformed: along two axes, one, and the second of them.
+TEST(Conv, LargeOnesAgreeWithReference) {
+  const auto ints = [](std::vector<int64_t> values) { return Attribute(std::move(values)); };
+  const std::vector<ConvShape> shapes = {
+      {{2, 32, 12, 16}, {32, 32, 3, 3}, {{"pads", ints({1, 1, 1, 1})}}},
+      {{1, 33, 11, 18}, {40, 33, 3, 3}, {{"pads", ints({0, 2, 1, 1})}}},
+      {{1, 32, 17, 14}, {32, 32, 3, 3}, {{"auto_pad", std::string("SAME_LOWER")}}},
+      {{2, 32, 23}, {48, 32, 5}, {}},
+      {{1, 32, 6, 20}, {32, 32, 2, 4}, {{"pads", ints({0, 1, 1, 0})}, {"strides", ints({2, 1})}}},
+      {{1, 16, 4, 9, 10}, {32, 16, 2, 3, 3}, {{"pads", ints({0, 1, 0, 1, 1, 1})}}},
+  };
+  for (const ConvShape& shape : shapes) {
+    ExpectInBothLayouts(
+        {.op_type = "Conv",
+         .inputs = {Random(DType::kF32, shape.x, 1, 1), Random(DType::kF32, shape.w, 2, 0.2),
+                    Random(DType::kF32, {shape.w[0]}, 3)},
+         .attributes = shape.attributes,
+         .constants = {1, 2},
+         .own_symbols = true,
+         .tolerance = {.relative = 1e-4, .absolute = 1e-4}});
+  }
+}
+
 TEST(Conv, AgreesWithReferenceInEveryType) {
   for (const DType dtype : kFloatTypes) {
     ExpectInBothLayouts({.op_type = "Conv",

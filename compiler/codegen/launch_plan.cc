@@ -18,8 +18,11 @@ namespace {
 
 // Simple operations in one task: 50 to 200 us of one core.
 constexpr int64_t kTaskWork = int64_t{1} << 18;
-// Multiply-adds in one task of a contraction: 50 to 400 us at 20 to 150 GFLOP/s.
+// Multiply-adds in one task of a contraction: 50 to 400 us at 20 to 150 GFLOP/s; when that would
+// make few tasks, an eighth of it.
 constexpr int64_t kTaskProducts = int64_t{1} << 23;
+constexpr int64_t kSmallTaskProducts = kTaskProducts / 8;
+constexpr int64_t kTasksWanted = 32;
 constexpr int64_t kChunkUnit = 64;
 constexpr int64_t kBlockRows = 96;
 constexpr int64_t kBlockK = 512;
@@ -158,8 +161,9 @@ int64_t RowsTogether(const Nest& nest, const NestSchedule& schedule) {
       !SharesLoads(nest, schedule.row_axes.back())) {
     return 1;
   }
+  // A few more rather than leave a rest.
   const DimExpr& extent = schedule.row_shape.back();
-  return IsBelow(extent, kRows) ? std::max<int64_t>(*extent.constant(), 1) : kRows;
+  return IsBelow(extent, kRows + 3) ? std::max<int64_t>(*extent.constant(), 1) : kRows;
 }
 
 // The axis along which most of the loads that are strided along the lane axis find neighbours; -1
@@ -430,11 +434,19 @@ ContractionSchedule ScheduleContraction(const Contraction& contraction, const Ta
   schedule.a_row_elements = schedule.direct_a ? *direct : row_elements;
   schedule.scratch_a_bytes =
       schedule.direct_a ? DimExpr(0) : DimExpr(schedule.block_rows * row_elements * element);
-  schedule.row_blocks = CeilDiv(schedule.m, schedule.block_rows);
-  DimExpr task_rows = Max(12, Min(schedule.m, schedule.block_rows));
-  DimExpr wanted = FloorDiv(kTaskProducts, Max(1, task_rows * schedule.k * contraction.panel));
-  DimExpr least =
-      Min(std::max<int64_t>(kColumnsMin / contraction.panel, 1), 1 + FloorDiv(schedule.m, 8));
+  DimExpr even = CeilDiv(schedule.m, Max(1, CeilDiv(schedule.m, schedule.block_rows)));
+  schedule.rows_per_task = Max(1, CeilDiv(even, schedule.tile_rows)) * schedule.tile_rows;
+  schedule.row_blocks = CeilDiv(schedule.m, schedule.rows_per_task);
+  DimExpr task_rows = Max(12, Min(schedule.m, schedule.rows_per_task));
+  DimExpr panel_products = Max(1, task_rows * schedule.k * contraction.panel);
+  DimExpr for_count =
+      FloorDiv(schedule.batches * schedule.row_blocks * schedule.panels, kTasksWanted);
+  DimExpr wanted = Min(FloorDiv(kTaskProducts, panel_products),
+                       Max(FloorDiv(kSmallTaskProducts, panel_products), for_count));
+  DimExpr least = 1;
+  if (!schedule.direct_a) {
+    least = Min(std::max<int64_t>(kColumnsMin / contraction.panel, 1), 1 + FloorDiv(schedule.m, 8));
+  }
   schedule.panels_per_task = Max(1, Min(Max(wanted, least), schedule.panels));
   schedule.panel_groups = CeilDiv(schedule.panels, schedule.panels_per_task);
   DimExpr accumulators = schedule.tile_rows * contraction.panel;

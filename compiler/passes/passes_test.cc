@@ -109,6 +109,50 @@ TEST(PassesTest, BiasAndActivationJoinTheMatrixProduct) {
   EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
 }
 
+TEST(PassesTest, AConvolutionThatIsTransformedKeepsItsEpilogue) {
+  Sketch s({N(), 32, 32, 28});
+  const ValueId conv = s.Op("Conv",
+                            {s.x, s.Constant(Random(DType::kF32, {32, 32, 3, 3}, 1, 0.1)),
+                             s.Constant(Random(DType::kF32, {32}, 2))},
+                            {{"pads", std::vector<int64_t>{1, 1, 1, 1}}});
+  const ValueId silu = s.Op("Mul", {conv, s.Op("Sigmoid", {conv})});
+  const ValueId y = s.Op("Conv", {silu, s.Constant(Random(DType::kF32, {4, 32, 1, 1}, 3, 0.1))});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {1, 32, 32, 28}, 4, 1)});
+  int64_t transformed = 0;
+  for (const Stage& stage : stages.stages) {
+    EXPECT_FALSE(stage.label.starts_with("Sigmoid")) << stages.ToString();
+    const auto* product = std::get_if<Contraction>(&stage.body);
+    if (product != nullptr) transformed += ElementCount(product->batch).IsConstant(36) ? 1 : 0;
+  }
+  EXPECT_EQ(transformed, 1) << stages.ToString();
+}
+
+TEST(PassesTest, AnEpilogueMayReadTheProductTwice) {
+  Sketch s({1, 3, 12});
+  const ValueId product = s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {12, 10}, 1))});
+  const ValueId y = s.Op("Mul", {product, s.Op("Sigmoid", {product})});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {1, 3, 12}, 3)});
+  EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
+}
+
+TEST(PassesTest, AWindowDoesNotRepeatAResize) {
+  Sketch s({1, 4, 6, 6});
+  const ValueId scaled = s.Op("Mul", {s.x, s.Scalar(2)});
+  const ValueId up =
+      s.Op("Resize", {scaled, kNoValue, s.Constant(Values(DType::kF32, {4}, {1, 1, 2, 2}))},
+           {{"mode", std::string("nearest")},
+            {"coordinate_transformation_mode", std::string("asymmetric")},
+            {"nearest_mode", std::string("floor")}});
+  const ValueId y = s.Op("Conv", {up, s.Constant(Random(DType::kF32, {4, 1, 3, 3}, 1))},
+                         {{"group", int64_t{4}}, {"pads", std::vector<int64_t>{1, 1, 1, 1}}});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {1, 4, 6, 6}, 3)});
+  for (const Stage& stage : stages.stages) {
+    const auto* nest = std::get_if<Nest>(&stage.body);
+    if (nest == nullptr || nest->reductions.empty()) continue;
+    EXPECT_EQ(stage.label.find("Resize"), std::string::npos) << stages.ToString();
+  }
+}
+
 TEST(PassesTest, AResidualIsAddedWhereTheProductIsWritten) {
   Sketch s({N(), 3, 12});
   const ValueId product = s.Op("MatMul", {s.x, s.Constant(Random(DType::kF32, {12, 12}, 1))});
