@@ -83,6 +83,7 @@ struct ContractionSchedule {
   bool pack_whole_k = false;  // all of k is packed at once (else block_k at a time)
   DimExpr batches;
   DimExpr m, k, panels;
+  DimExpr rows_per_task;  // at most block_rows: even pieces of m
   DimExpr row_blocks;
   DimExpr panels_per_task;
   DimExpr panel_groups;

@@ -391,8 +391,9 @@ void ContractionEmitter::EmitTask(llvm::Value* task) {
   batch_ = at[0];
   batch_at_ = ir_.Decompose(batch_, batch_extents_);
   bool one_block = schedule_.row_blocks.IsConstant(1);
-  first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[2], ir_.Int(schedule_.block_rows));
-  rows_ = ir_.Min(ir_.Int(schedule_.block_rows), ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
+  llvm::Value* rows_per_task = kernel_.Dim(schedule_.rows_per_task);
+  first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[2], rows_per_task);
+  rows_ = ir_.Min(rows_per_task, ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
   first_panel_ = ir_.Mul(at[1], per_task);
   task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
   if (schedule_.pack_whole_k) EmitPack(ir_.Int(0), k_);
@@ -488,7 +489,7 @@ void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* end = ir_.Add(k_begin, k_count);
   llvm::Value* is_last = b.CreateICmpSGE(end, k_);
-  llvm::Value* following = ir_.Add(first_row_, ir_.Int(schedule_.block_rows));
+  llvm::Value* following = ir_.Add(first_row_, kernel_.Dim(schedule_.rows_per_task));
   llvm::Value* is_past = b.CreateICmpSGE(following, kernel_.Dim(schedule_.m));
   following = b.CreateSelect(is_past, ir_.Int(0), following);
   llvm::Value* row = b.CreateSelect(is_last, following, first_row_);
