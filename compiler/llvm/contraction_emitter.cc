@@ -90,6 +90,8 @@ class ContractionEmitter {
   Tile MakeTile(int64_t rows, int64_t addresses, const std::vector<Part>& parts,
                 const std::string& name);
   void EmitTileBody(Ir& ir, const Tile& tile, const std::vector<Part>& parts);
+  Values EmitStep(Ir& ir, const Tile& tile, const std::vector<Part>& parts, llvm::Value* panel,
+                  llvm::Value* k, const Values& now);
   // The arguments of a tile after the addresses of its rows.
   struct TileArguments {
     llvm::Value* panel = nullptr;
@@ -289,11 +291,9 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile, const std::vecto
                                    fetches_rows_ ? argument(5) : nullptr,
                                    fetches_rows_ ? argument(6) : nullptr};
   llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
-  auto at = [&](llvm::Value* base, llvm::Value* index) {
-    return b.CreateGEP(element_, base, index);
-  };
   auto place = [&](int64_t row, const Part& part) {
-    return at(arguments.c, ir.Int(row * contraction_.panel + part.begin));
+    llvm::Value* index = ir.Int(row * contraction_.panel + part.begin);
+    return b.CreateGEP(element_, arguments.c, index);
   };
   auto type = [&](const Part& part) { return Ir::Vector(element_, part.lanes); };
   Values zeros;
@@ -313,24 +313,7 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile, const std::vecto
                return loaded;
              });
   auto step = [&](llvm::Value* k, const Values& now) {
-    Values columns;
-    for (const Part& part : parts) {
-      llvm::Value* index = ir.Add(ir.Mul(k, ir.Int(contraction_.panel)), ir.Int(part.begin));
-      columns.push_back(b.CreateAlignedLoad(type(part), at(arguments.panel, index), alignment));
-    }
-    Values result;
-    for (int64_t row = 0; row < tile.rows; ++row) {
-      bool own = tile.addresses > 1;
-      llvm::Value* base = tile.function->getArg(own ? static_cast<unsigned>(row) : 0);
-      llvm::Value* index = own ? k : ir.Add(k, ir.Int(row * row_distance_));
-      llvm::Value* a = b.CreateAlignedLoad(element_, at(base, index), alignment);
-      for (size_t part = 0; part < parts.size(); ++part) {
-        llvm::Value* old = now[static_cast<size_t>(row) * parts.size() + part];
-        llvm::Value* splat = ir.Splat(a, parts[part].lanes);
-        result.push_back(EmitMultiplyAdd(ir, splat, columns[part], old));
-      }
-    }
-    return result;
+    return EmitStep(ir, tile, parts, arguments.panel, k, now);
   };
   llvm::Value* rest = b.CreateAnd(arguments.count, ir.Int(kUnrolledSteps - 1));
   llvm::Value* whole = ir.Sub(arguments.count, rest);
@@ -349,6 +332,34 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile, const std::vecto
     for (const Part& part : parts) b.CreateAlignedStore(*sum++, place(row, part), alignment);
   }
   b.CreateRetVoid();
+}
+
+// The accumulators after step `k`.
+ContractionEmitter::Values ContractionEmitter::EmitStep(Ir& ir, const Tile& tile,
+                                                        const std::vector<Part>& parts,
+                                                        llvm::Value* panel, llvm::Value* k,
+                                                        const Values& now) {
+  llvm::IRBuilder<>& b = ir.b();
+  llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
+  Values columns;
+  for (const Part& part : parts) {
+    llvm::Value* index = ir.Add(ir.Mul(k, ir.Int(contraction_.panel)), ir.Int(part.begin));
+    columns.push_back(b.CreateAlignedLoad(Ir::Vector(element_, part.lanes),
+                                          b.CreateGEP(element_, panel, index), alignment));
+  }
+  Values result;
+  for (int64_t row = 0; row < tile.rows; ++row) {
+    bool own = tile.addresses > 1;
+    llvm::Value* base = tile.function->getArg(own ? static_cast<unsigned>(row) : 0);
+    llvm::Value* index = own ? k : ir.Add(k, ir.Int(row * row_distance_));
+    llvm::Value* a = b.CreateAlignedLoad(element_, b.CreateGEP(element_, base, index), alignment);
+    for (size_t part = 0; part < parts.size(); ++part) {
+      llvm::Value* old = now[static_cast<size_t>(row) * parts.size() + part];
+      llvm::Value* splat = ir.Splat(a, parts[part].lanes);
+      result.push_back(EmitMultiplyAdd(ir, splat, columns[part], old));
+    }
+  }
+  return result;
 }
 
 // High tiles fetch the next panel, which their successors need, slowly; low ones wait for memory

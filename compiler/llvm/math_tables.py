@@ -20,6 +20,11 @@ def tail(u):
     return mpf(2.5) * u + mpf(3.5)
 
 
+def erf_exponent(u):
+    t = 2 * u + 2
+    return -log(erfc(t)) / t if t else 2 / sqrt(pi)
+
+
 FITS = [
     # name, function, low, high, f32 terms, f64 terms
     ("Exp", lambda r: (exp(r) - 1 - r) / r**2 if r else mpf(1) / 2, -0.3466, 0.3466, 5, 11),
@@ -27,7 +32,7 @@ FITS = [
     ("Sin", even(lambda x: (sin(x) / x - 1) / x**2), 0, 0.617, 4, 8),
     ("Cos", even(lambda x: (cos(x) - 1 + x**2 / 2) / x**4), 0, 0.617, 4, 8),
     # In u = t / 2 - 1.
-    ("Erf", lambda u: -log(erfc(2 * u + 2)) / (2 * u + 2) if u > -1 else 2 / sqrt(pi), -1, 1, 14, 0),
+    ("Erf", erf_exponent, -1, 1, 14, 0),
     ("ErfSmall", even(lambda x: erf(x) / x), 0, 1, 0, 15),
     # In u = (t - 3.5) / 2.5.
     ("ErfTail", lambda u: -log(erfc(tail(u))) - tail(u) ** 2, -1, 1, 0, 24),

@@ -11,7 +11,8 @@ namespace stampmill {
 namespace {
 
 // U is a map whose only reading of P's value is at one coordinate vector that is a permutation
-// of U's axes, those of one element aside. Gives for each axis of U the axis of the value it runs over (-1: extent 1).
+// of U's axes, those of one element aside. Gives for each axis of U the axis of the value it runs
+// over (-1: extent 1).
 std::optional<std::vector<int32_t>> PermutedAxes(Fusion& fusion, const Stage& user, ValueId root,
                                                  const Shape& seen) {
   const Nest& nest = std::get<Nest>(user.body);
