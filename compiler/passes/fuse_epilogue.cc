@@ -87,7 +87,8 @@ void BuildEpilogue(Fusion& fusion, Stage& fused, const Stage& user, ValueId root
     aside.push_back(Expr::Load(e.dtype(), index, written));
     return Placeholder(e.dtype(), aside.size() - 1);
   });
-  result = FillPlaceholders(ImportOperands(SubstituteCoordinates(result, coordinates), user, fused),
+  // Coordinates may load from the producer's own operands.
+  result = FillPlaceholders(SubstituteCoordinates(ImportOperands(result, user, fused), coordinates),
                             aside);
 
   Operand output = map.output;

@@ -44,11 +44,14 @@ Expr InlinedValue(const Stage& producer, Stage& reader, const Expr& load) {
   const Nest& nest = std::get<Nest>(producer.body);
   const Shape seen = OperandsOf(reader.body)[static_cast<size_t>(load.index())].shape;
   const std::vector<Expr> at = *MapCoordinates(LoadCoordinates(load), seen, nest.kept);
-  const Expr value = ImportOperands(SubstituteCoordinates(nest.result, at), producer, reader);
-  if (load.op() == ExprOp::kLoad) return value;
+  // The coordinates are in terms of the reader already, and may load from its operands themselves:
+  // operands are imported first.
+  const Expr imported = ImportOperands(nest.result, producer, reader);
+  if (load.op() == ExprOp::kLoad) return SubstituteCoordinates(imported, at);
   const Expr condition = load.operands()[0];
   // Outside the condition the coordinates may be out of range: guard what the producer reads.
-  const Expr guarded = value.Rewrite([&](const Expr& e) {
+  const Expr guarded = imported.Rewrite([&](const Expr& e) {
+    if (e.op() == ExprOp::kCoord) return at[static_cast<size_t>(e.index())];
     if (!IsLoad(e)) return e;
     const std::span<const Expr> c = LoadCoordinates(e);
     std::vector<Expr> coordinates(c.begin(), c.end());
@@ -60,7 +63,7 @@ Expr InlinedValue(const Stage& producer, Stage& reader, const Expr& load) {
                              Expr::Binary(ExprOp::kBitAnd, condition, e.operands()[0]),
                              e.operands()[1]);
   });
-  if (guarded.op() == ExprOp::kGuardedLoad && value.op() == ExprOp::kLoad) {
+  if (guarded.op() == ExprOp::kGuardedLoad && imported.op() == ExprOp::kLoad) {
     // A plain copy: one guarded load with the reader's own alternative.
     const std::span<const Expr> c = LoadCoordinates(guarded);
     return Expr::GuardedLoad(guarded.dtype(), guarded.index(),

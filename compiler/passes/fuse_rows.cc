@@ -159,7 +159,7 @@ void Join(Fusion& fusion, const Stage& producer, Stage& reader, ValueId root, co
   extents.insert(extents.end(), u.reduced.begin(), u.reduced.end());
   const std::vector<Expr> joined = JoinedCoordinates(rows, extents.size());
   const auto from_producer = [&](const Expr& e) {
-    return ImportOperands(SubstituteCoordinates(e, rows.of_producer), producer, reader);
+    return SubstituteCoordinates(ImportOperands(e, producer, reader), rows.of_producer);
   };
   const Expr row_value = from_producer(p.result);
   const auto shift = static_cast<int32_t>(p.reductions.size());

@@ -162,6 +162,19 @@ TEST(PassesTest, AResidualIsAddedWhereTheProductIsWritten) {
   EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
 }
 
+// The place that is read is loaded too, from another operand than those of the map that moves in.
+TEST(PassesTest, AMapMovesToWhereAnIndexPoints) {
+  for (const char* op : {"Gather", "GatherND"}) {
+    Sketch s({3, 5});
+    const ValueId at = s.graph.AddInput("at", DType::kI64, {3, 1});
+    const ValueId scaled = s.Op("Mul", {s.x, s.Constant(Random(DType::kF32, {5}, 1))});
+    const ValueId y = s.Op(op, {scaled, at});
+    Tensor places = *Ints({2, 0, -1}).Reshaped({3, 1});
+    const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {3, 5}, 3), places});
+    EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
+  }
+}
+
 TEST(PassesTest, SoftmaxAsExportersSpellItIsOneNest) {
   Sketch s({N(), 7});
   const ValueId max = s.Op("ReduceMax", {s.x, s.Axes({1})}, {{"keepdims", int64_t{1}}});
