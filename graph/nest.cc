@@ -222,13 +222,20 @@ absl::Status Verify(const Contraction& c) {
   const Operand& b = c.operands[static_cast<size_t>(c.b)];
   const size_t batch_rank = c.b_batched ? c.batch.size() : 0;
   if (c.panel <= 0) return verifier.Error("panel ", c.panel);
-  if (b.dtype != c.accumulator || b.shape.size() != batch_rank + 3 ||
-      !b.shape.back().IsConstant(c.panel)) {
+  const bool of_bytes = c.of_bytes() && c.accumulator == DType::kI32;
+  const size_t panel_axis = batch_rank + 2;
+  if ((b.dtype != c.accumulator && !of_bytes) ||
+      b.shape.size() != panel_axis + (of_bytes ? 2 : 1) ||
+      !b.shape[panel_axis].IsConstant(c.panel)) {
     return verifier.Error("b has dtype ", Name(b.dtype), " and shape ", ToString(b.shape),
                           ", panel ", c.panel, ", batch rank ", batch_rank);
   }
+  if (of_bytes && !b.shape.back().IsConstant(kByteGroup)) {
+    return verifier.Error("b has shape ", ToString(b.shape), ", bytes in groups of ", kByteGroup);
+  }
   // Relations between dims that are parameters are lost in canonical bytes: compare what is known.
-  const DimExpr needed[] = {CeilDiv(c.n, c.panel), ElementCount(c.k)};
+  const DimExpr needed[] = {CeilDiv(c.n, c.panel),
+                            CeilDiv(ElementCount(c.k), of_bytes ? kByteGroup : 1)};
   for (size_t i = 0; i < 2; ++i) {
     const DimExpr& actual = b.shape[batch_rank + i];
     if (actual.is_constant() && needed[i].is_constant() && actual != needed[i]) {
@@ -238,11 +245,11 @@ absl::Status Verify(const Contraction& c) {
   }
   const Scope scope_a = {
       .operands = c.operands, .axes = axes, .reductions = {}, .accumulators = {}};
-  RETURN_IF_ERROR(verifier.CheckExprOf(c.a, c.accumulator, scope_a, "a"));
+  RETURN_IF_ERROR(verifier.CheckExprOf(c.a, of_bytes ? DType::kU8 : c.accumulator, scope_a, "a"));
   const Scope scope = {.operands = c.operands,
                        .axes = c.batch.size() + c.m.size() + 1,
                        .reductions = {},
-                       .accumulators = {c.accumulator}};
+                       .accumulators = std::vector<DType>(of_bytes ? 2 : 1, c.accumulator)};
   return verifier.CheckOutput(c.result, c.output, c.output_coordinates,
                               Concatenated(Concatenated(c.batch, c.m), {c.n}), scope);
 }

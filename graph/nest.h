@@ -62,6 +62,11 @@ struct Nest {
 
 // Panel layout of b: [batch..., ceil(n / panel), k, panel], zero-filled past n. `panel` follows
 // from the target and n alone.
+//
+// Bytes: where the accumulator is i32, `a` may be u8 and b i8, with four neighbours along k side by
+// side: [batch..., ceil(n / panel), ceil(k / 4), panel, 4], zero-filled past n and k. The sums are
+// exact, whatever the order. Zero points are the result's affair: it may also refer to
+// Accumulator(1), the sum over k of a(batch, m, k).
 struct Contraction {
   Shape batch;
   Shape m;  // one or more axes; row index = their row-major flattening
@@ -69,16 +74,21 @@ struct Contraction {
   Shape k;                          // one or more axes, flattened row-major
   DType accumulator = DType::kF32;  // f32, f64 or i32
   std::vector<Operand> operands;
-  // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's.
+  // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's, or u8.
   Expr a;
-  int32_t b = -1;          // operand index, dtype the accumulator's
+  int32_t b = -1;          // operand index, dtype the accumulator's, or i8
   bool b_batched = false;  // b has the batch axes; else it is shared by all of them
   int64_t panel = 0;
-  // The value written, from Accumulator(0) and coordinates batch, m axes, n, in this order.
+  // The value written, from the accumulators and coordinates batch, m axes, n, in this order.
   Expr result;
   Operand output;
   std::vector<Expr> output_coordinates;  // as in Nest; empty: batch, m axes, n
+
+  bool of_bytes() const { return operands[static_cast<size_t>(b)].dtype == DType::kI8; }
 };
+
+// Bytes side by side in a panel of bytes.
+inline constexpr int64_t kByteGroup = 4;
 
 // A kernel written whole as a skeleton (kernels/skeletons): sorting, scans.
 struct Library {

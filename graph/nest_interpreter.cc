@@ -483,6 +483,17 @@ uint64_t Dot(std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
   return bits;
 }
 
+// The same for bytes, u8 and i8 in groups; i32 wraps.
+uint64_t DotOfBytes(std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
+  uint32_t sum = 0;
+  for (size_t k = 0; k < a.size(); ++k) {
+    const size_t in_group = k % static_cast<size_t>(kByteGroup);
+    const auto y = static_cast<int8_t>(b[(k - in_group) * static_cast<size_t>(panel) + in_group]);
+    sum += static_cast<uint32_t>(a[k]) * static_cast<uint32_t>(int32_t{y});
+  }
+  return sum;
+}
+
 uint64_t DotOf(DType dtype, std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
   if (dtype == DType::kF32) return Dot<float>(a, b, panel);
   if (dtype == DType::kF64) return Dot<double>(a, b, panel);
@@ -504,6 +515,8 @@ class ContractionRun {
     ASSIGN_OR_RETURN(output_, MakeView(c.output, output, symbols, "output"));
     b_ = &views_[static_cast<size_t>(c.b)];
     panel_ = c.panel;
+    group_ = c.of_bytes() ? kByteGroup : 1;
+    of_bytes_ = c.of_bytes();
     b_batched_ = c.b_batched;
     dtype_ = c.accumulator;
     RETURN_IF_ERROR(CheckPanels());
@@ -514,7 +527,7 @@ class ContractionRun {
       environment->kept_axes = environment->axes;
       environment->coordinates.resize(environment->axes);
     }
-    environment_.accumulators.resize(1);
+    environment_.accumulators.resize(of_bytes_ ? 2 : 1);
     RETURN_IF_ERROR(a_.Compile({&c.a, 1}, a_environment_));
     return writer_.Compile(c.result, c.output_coordinates, output_, environment_);
   }
@@ -538,9 +551,10 @@ class ContractionRun {
   absl::Status CheckPanels() const {
     ASSIGN_OR_RETURN(const int64_t k_count, TensorElementCount(k_));
     const int64_t panels = n_ / panel_ + (n_ % panel_ != 0 ? 1 : 0);
+    const int64_t groups = k_count / group_ + (k_count % group_ != 0 ? 1 : 0);
     const size_t rank = b_batched_ ? batch_rank_ : 0;
     const std::vector<int64_t>& dims = b_->dims;
-    bool fits = dims[rank] == panels && dims[rank + 1] == k_count;
+    bool fits = dims[rank] == panels && dims[rank + 1] == groups;
     for (size_t i = 0; i < rank; ++i) fits = fits && dims[i] == rows_[i];
     if (fits) return absl::OkStatus();
     return absl::InternalError(absl::StrCat("contraction: b has shape [", absl::StrJoin(dims, ", "),
@@ -565,12 +579,19 @@ class ContractionRun {
     for (size_t i = 0; b_batched_ && i < batch_rank_; ++i) {
       base += environment_.coordinates[i] * b_->strides[i];
     }
-    const int64_t panel_stride = panel_ * static_cast<int64_t>(row_.size());
+    const int64_t k_count = static_cast<int64_t>(row_.size());
+    const int64_t panel_stride = panel_ * ((k_count + group_ - 1) / group_ * group_);
+    if (of_bytes_) {
+      uint32_t sum = 0;
+      for (const uint64_t value : row_) sum += static_cast<uint32_t>(value);
+      environment_.accumulators[1] = sum;
+    }
     for (int64_t n = 0; n < n_; ++n) {
       environment_.coordinates[rows_.size()] = n;
-      const int64_t offset = base + n / panel_ * panel_stride + n % panel_;
+      const int64_t offset = base + n / panel_ * panel_stride + n % panel_ * group_;
+      const std::byte* column = b_->data + static_cast<size_t>(offset) * b_->element_size;
       environment_.accumulators[0] =
-          DotOf(dtype_, row_, b_->data + static_cast<size_t>(offset) * b_->element_size, panel_);
+          of_bytes_ ? DotOfBytes(row_, column, panel_) : DotOf(dtype_, row_, column, panel_);
       RETURN_IF_ERROR(writer_.Write(environment_, n == 0 ? rows_level : rows_.size() + 1));
     }
     return absl::OkStatus();
@@ -580,6 +601,8 @@ class ContractionRun {
   std::vector<int64_t> k_;
   int64_t n_ = 0;
   int64_t panel_ = 0;
+  int64_t group_ = 1;
+  bool of_bytes_ = false;
   size_t batch_rank_ = 0;
   bool b_batched_ = false;
   DType dtype_ = DType::kInvalid;

@@ -1,10 +1,14 @@
 // From "a sum of products" to a Contraction stage: what MatMul, Gemm, Einsum and the convolutions
 // have in common. The right-hand side is brought into panel layout here: at compile time when it is
 // constant, by a nest of its own otherwise, into which fusion can pull whatever made it.
+//
+// Products of bytes take the one form that every target multiplies exactly, `a` of u8 by b of i8:
+// what is of the other sign is moved by 128, and zero points, those moves included, are taken from
+// the sums: sum (a - p)(b - q) = sum ab - p sum b - q (sum a - k p). Sums of b are constants where
+// b is.
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -35,17 +39,20 @@ struct Product {
   Shape k;
   DType accumulator = DType::kF32;
 
-  // Operands of `a` and `result`.
+  // Operands of `a`, `result` and the zero points.
   StageOperands operands;
-  Expr a;  // over batch, m, k; of the accumulator's dtype
+  Expr a;  // over batch, m, k; of the accumulator's dtype, or u8 or i8, when it is a product of
+           // bytes
+
+  // Of bytes: what is subtracted from `a` and from b, i32; invalid: nothing. `a_zero` is over batch
+  // and m, `b_zero` over batch and n, both with the numbers of `result`. What is known of b's when
+  // compiling is in b_constant already.
+  Expr a_zero, b_zero;
 
   ValueId b = kNoValue;
   Operand b_operand;
   std::vector<ProductAxis> b_axes;   // one an axis of b
   std::optional<Tensor> b_constant;  // contents, when known; `b` may then be kNoValue
-  // What is multiplied, from b's element in the accumulator's dtype; `n` is its column. May add
-  // operands. Not used for a constant.
-  std::function<Expr(StageOperands& operands, const Expr& element, const Expr& n)> b_adjust;
 
   Expr result;  // from Accumulator(0) and the coordinates batch, m, n
   Operand output;
@@ -59,7 +66,7 @@ std::optional<DType> ContractionAccumulator(DType dtype);
 absl::Status EmitProduct(LowerContext& context, Product product, ValueId output);
 
 // The same in two parts, for products that share their right-hand side: b, b_axes, batch, n, k and
-// accumulator are equal.
+// accumulator are equal. Not for bytes.
 absl::StatusOr<ValueId> PackRight(LowerContext& context, const Product& product);
 void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, ValueId output);
 

@@ -279,6 +279,10 @@ absl::StatusOr<ConvPlan> PlanConv(const LowerContext& context) {
 // Input `i` where it is one for all or one for each output channel.
 Expr PerChannel(const LowerContext& context, StageOperands& operands, size_t i,
                 const Expr& channel) {
+  const std::optional<Tensor>& constant = context.input(i).constant;
+  if (constant.has_value() && constant->element_count() == 1 && IsInteger(constant->dtype())) {
+    return Expr::ConstantInt(constant->dtype(), constant->ValueAsInt64(0));
+  }
   const int32_t operand = operands.AddInput(context, i);
   const Shape& shape = operands.operand(operand).shape;
   std::vector<Expr> coords;
@@ -286,19 +290,29 @@ Expr PerChannel(const LowerContext& context, StageOperands& operands, size_t i,
   return operands.Load(operand, std::move(coords));
 }
 
-// The activation at a tap, in the accumulator's type and less its zero point; 0 in the padding.
+// A zero point of the node as i32; invalid when it has none.
+Expr ZeroPoint(const LowerContext& context, StageOperands& operands, size_t i,
+               const Expr& channel) {
+  if (i == kAbsent || !context.HasInput(i)) return Expr();
+  return Expr::Cast(DType::kI32, PerChannel(context, operands, i, channel));
+}
+
+// The activation at a tap, as it is; in the padding 0 or its zero point.
 Expr LoadActivation(const LowerContext& context, const ConvPlan& plan, StageOperands& operands,
                     const Expr& batch, const Expr& channel, const WindowTap& tap) {
   const int32_t x = operands.AddInput(context, plan.inputs.x);
   const DType dtype = operands.operand(x).dtype;
-  Expr zero;
+  Expr padding = Expr::ConstantInt(dtype, 0);
   if (plan.inputs.x_zero != kAbsent && context.HasInput(plan.inputs.x_zero)) {
-    zero = PerChannel(context, operands, plan.inputs.x_zero, Int(0));
+    padding = PerChannel(context, operands, plan.inputs.x_zero, Int(0));
   }
-  const Expr loaded = operands.LoadIf(tap.within, x, plan.axes.Arrange(batch, channel, tap.places),
-                                      zero.valid() ? zero : Expr::ConstantInt(dtype, 0));
-  const Expr value = Expr::Cast(plan.accumulator, loaded);
-  return zero.valid() ? value - Expr::Cast(plan.accumulator, zero) : value;
+  return operands.LoadIf(tap.within, x, plan.axes.Arrange(batch, channel, tap.places), padding);
+}
+
+// `value` in the accumulator's type, less a zero point.
+Expr LessZeroPoint(const ConvPlan& plan, const Expr& value, const Expr& zero) {
+  const Expr wide = Expr::Cast(plan.accumulator, value);
+  return zero.valid() ? wide - zero : wide;
 }
 
 // What becomes of a sum: bias, scales, the output's type.
@@ -381,15 +395,6 @@ absl::Status SetWeights(LowerContext& context, const ConvPlan& plan, const ConvK
     product.b = context.NewValue(product.b_operand.dtype, product.b_operand.shape, "weights");
     context.EmitAlias(context.node().inputs[plan.inputs.w], product.b);
   }
-  if (plan.inputs.w_zero == kAbsent || !context.HasInput(plan.inputs.w_zero)) {
-    return absl::OkStatus();
-  }
-  const Expr first = grouped ? Expr::Coord(0) * Int(plan.groups.outputs) : Int(0);
-  product.b_adjust = [&context, &plan, first](StageOperands& operands, const Expr& element,
-                                              const Expr& n) {
-    return element -
-           Expr::Cast(DType::kI32, PerChannel(context, operands, plan.inputs.w_zero, first + n));
-  };
   return absl::OkStatus();
 }
 
@@ -419,6 +424,14 @@ absl::Status LowerConvContraction(LowerContext& context) {
       LoadActivation(context, plan, product.operands, batch, group * Int(groups.inputs) + k.channel,
                      TapAt(plan.window, positions, k.taps));
   const Expr channel = group * Int(groups.outputs) + Expr::Coord(static_cast<int32_t>(row_end));
+  if (plan.inputs.quantised()) {
+    product.a_zero = ZeroPoint(context, product.operands, plan.inputs.x_zero, Int(0));
+    if (!product.b_constant.has_value()) {
+      product.b_zero = ZeroPoint(context, product.operands, plan.inputs.w_zero, channel);
+    }
+  } else {
+    product.a = Expr::Cast(plan.accumulator, product.a);
+  }
   product.result =
       ConvResult(context, plan, product.operands, Expr::Accumulator(plan.accumulator, 0), channel);
   product.output = {.dtype = context.output(0).dtype, .shape = shape};
@@ -454,12 +467,8 @@ absl::StatusOr<Expr> LoadNestWeight(LowerContext& context, const ConvPlan& plan,
   const int32_t w = operands.AddInput(context, plan.inputs.w);
   std::vector<Expr> coords = {m, c};
   coords.insert(coords.end(), taps.begin(), taps.end());
-  Expr weight = Expr::Cast(plan.accumulator, operands.Load(w, std::move(coords)));
-  if (plan.inputs.w_zero != kAbsent && context.HasInput(plan.inputs.w_zero)) {
-    weight =
-        weight - Expr::Cast(plan.accumulator, PerChannel(context, operands, plan.inputs.w_zero, m));
-  }
-  return weight;
+  return LessZeroPoint(plan, operands.Load(w, std::move(coords)),
+                       ZeroPoint(context, operands, plan.inputs.w_zero, m));
 }
 
 absl::Status LowerConvNest(LowerContext& context) {
@@ -484,8 +493,11 @@ absl::Status LowerConvNest(LowerContext& context) {
                      : groups.outputs == 1 ? m
                                            : FloorDivide(m, Int(groups.outputs));
   StageOperands operands;
-  const Expr x = LoadActivation(context, plan, operands, kept[0], group * Int(groups.inputs) + c,
-                                TapAt(plan.window, plan.axes.Space(kept), taps));
+  const Expr x =
+      LessZeroPoint(plan,
+                    LoadActivation(context, plan, operands, kept[0], group * Int(groups.inputs) + c,
+                                   TapAt(plan.window, plan.axes.Space(kept), taps)),
+                    ZeroPoint(context, operands, plan.inputs.x_zero, Int(0)));
   ASSIGN_OR_RETURN(const Expr w, LoadNestWeight(context, plan, operands, m, c, taps));
   nest.reductions = {SumReduction(x * w)};
   nest.result = ConvResult(context, plan, operands, Expr::Reduced(plan.accumulator, 0), m);

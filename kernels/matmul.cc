@@ -236,6 +236,10 @@ absl::StatusOr<std::vector<Tensor>> QuantisedReference(const ReferenceArguments&
 
 // Input `i`, a scale or zero point, for the row or column `line`.
 Expr LoadLine(const LowerContext& context, StageOperands& operands, size_t i, const Expr& line) {
+  const std::optional<Tensor>& constant = context.input(i).constant;
+  if (constant.has_value() && constant->element_count() == 1 && IsInteger(constant->dtype())) {
+    return Expr::ConstantInt(constant->dtype(), constant->ValueAsInt64(0));
+  }
   const int32_t operand = operands.AddInput(context, i);
   std::vector<Expr> coords;
   for (const DimExpr& dim : operands.operand(operand).shape) {
@@ -244,11 +248,16 @@ Expr LoadLine(const LowerContext& context, StageOperands& operands, size_t i, co
   return operands.Load(operand, std::move(coords));
 }
 
-// `value` less zero point `i` of its row or column, where the node has one.
+// Zero point `i` of a row or column as i32; invalid where the node has none.
+Expr ZeroPoint(const LowerContext& context, StageOperands& operands, size_t i, const Expr& line) {
+  if (i == kAbsent || !context.HasInput(i)) return Expr();
+  return Expr::Cast(DType::kI32, LoadLine(context, operands, i, line));
+}
+
 Expr LessZeroPoint(const LowerContext& context, StageOperands& operands, const Expr& value,
                    size_t i, const Expr& line) {
-  if (i == kAbsent || !context.HasInput(i)) return value;
-  return value - Expr::Cast(DType::kI32, LoadLine(context, operands, i, line));
+  const Expr zero = ZeroPoint(context, operands, i, line);
+  return zero.valid() ? value - zero : value;
 }
 
 // What becomes of a sum.
@@ -352,19 +361,17 @@ absl::Status LowerMatMulContraction(LowerContext& context) {
   const std::vector<Expr> place =
       SideCoords(axes.a_batch, batch, dealt.coords,
                  axes.has_m ? std::vector<Expr>{row, last} : std::vector<Expr>{last});
-  product.a = LessZeroPoint(context, product.operands,
-                            Expr::Cast(product.accumulator, product.operands.Load(left, place)),
-                            inputs.a_zero, row);
+  product.a = product.operands.Load(left, place);
+  if (!inputs.quantised()) product.a = Expr::Cast(product.accumulator, product.a);
   product.b = context.node().inputs[inputs.b];
   product.b_operand = {.dtype = context.input(inputs.b).dtype, .shape = b};
   product.b_axes = dealt.b_axes;
   product.b_axes.push_back({ProductAxis::Role::kK, 0});
   product.b_axes.push_back({ProductAxis::Role::kN, 0});
   ASSIGN_OR_RETURN(product.b_constant, ConstantRight(context, inputs));
-  if (inputs.quantised() && context.HasInput(inputs.b_zero)) {
-    product.b_adjust = [&](StageOperands& operands, const Expr& element, const Expr& n) {
-      return LessZeroPoint(context, operands, element, inputs.b_zero, n);
-    };
+  product.a_zero = ZeroPoint(context, product.operands, inputs.a_zero, row);
+  if (!product.b_constant.has_value()) {
+    product.b_zero = ZeroPoint(context, product.operands, inputs.b_zero, last);
   }
   product.result = ProductResult(context, inputs, product.operands,
                                  Expr::Accumulator(product.accumulator, 0), row, last);

@@ -5,7 +5,10 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "graph/nest.h"
 
 namespace stampmill {
 namespace {
@@ -88,6 +91,62 @@ absl::StatusOr<Tensor> PackPanels(const Tensor& source, const PackPlan& plan) {
       target += panel_bytes;
     }
   }
+  return packed;
+}
+
+absl::StatusOr<PackedBytes> PackBytes(const Tensor& source, const PackPlan& plan) {
+  const std::vector<int64_t> batch = Offsets(plan.batch);
+  const std::vector<int64_t> k = Offsets(plan.k);
+  const std::vector<int64_t> n = Offsets(plan.n);
+  const int64_t columns = static_cast<int64_t>(n.size());
+  const int64_t panels = (columns + plan.panel - 1) / plan.panel;
+  const int64_t groups = (static_cast<int64_t>(k.size()) + kByteGroup - 1) / kByteGroup;
+  std::vector<int64_t> shape, sums_shape;
+  for (const PackAxis& axis : plan.batch) shape.push_back(axis.extent);
+  sums_shape = shape;
+  sums_shape.push_back(columns);
+  shape.insert(shape.end(), {panels, groups, plan.panel, kByteGroup});
+  PackedBytes packed;
+  ASSIGN_OR_RETURN(packed.panels, Tensor::Allocate(DType::kI8, std::move(shape)));
+  ASSIGN_OR_RETURN(packed.sums, Tensor::Allocate(DType::kI32, sums_shape));
+  ASSIGN_OR_RETURN(Tensor shifts, Tensor::Allocate(DType::kI32, sums_shape));
+  bool shifted = false;
+  std::vector<int64_t> column(k.size());
+  auto* target = reinterpret_cast<int8_t*>(packed.panels.mutable_bytes().data());
+  for (size_t b = 0; b < batch.size(); ++b) {
+    for (int64_t j = 0; j < columns; ++j) {
+      int64_t least = 0, greatest = 0;
+      for (size_t i = 0; i < k.size(); ++i) {
+        column[i] = source.ValueAsInt64(batch[b] + k[i] + n[static_cast<size_t>(j)]);
+        least = std::min(least, column[i]);
+        greatest = std::max(greatest, column[i]);
+      }
+      const int64_t shift = greatest > INT8_MAX ? greatest - INT8_MAX
+                            : least < INT8_MIN  ? least - INT8_MIN
+                                                : 0;
+      if (least - shift < INT8_MIN || greatest - shift > INT8_MAX) {
+        return absl::InternalError(absl::StrCat("column ", j, " of a product of bytes goes from ",
+                                                least, " to ", greatest));
+      }
+      const int64_t first =
+          ((static_cast<int64_t>(b) * panels + j / plan.panel) * groups * plan.panel +
+           j % plan.panel) *
+          kByteGroup;
+      int64_t sum = 0;
+      for (size_t i = 0; i < k.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        const int64_t value = column[i] - shift;
+        target[first + at / kByteGroup * plan.panel * kByteGroup + at % kByteGroup] =
+            static_cast<int8_t>(value);
+        sum += value;
+      }
+      const int64_t place = static_cast<int64_t>(b) * columns + j;
+      packed.sums.SetFromInt64(place, sum);
+      shifts.SetFromInt64(place, shift);
+      shifted = shifted || shift != 0;
+    }
+  }
+  if (shifted) packed.shifts = std::move(shifts);
   return packed;
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,5 +31,19 @@ struct PackPlan {
 
 // REQUIRES: the axes stay within `source`, panel > 0. RESOURCE_EXHAUSTED without memory.
 absl::StatusOr<Tensor> PackPanels(const Tensor& source, const PackPlan& plan);
+
+// Panels of bytes: [batch..., ceil(n / panel), ceil(k / 4), panel, 4] of i8, zero-filled past n and
+// k (graph/nest.h).
+struct PackedBytes {
+  Tensor panels;
+  // The sum over k of each column of `panels`, i32[batch..., n], n flat.
+  Tensor sums;
+  // What has been subtracted from each column to bring it into i8, shaped alike; nullopt: nothing.
+  std::optional<Tensor> shifts;
+};
+
+// REQUIRES: as above, plan.dtype is i8. INTERNAL when the elements of a column lie
+// further apart than a byte holds.
+absl::StatusOr<PackedBytes> PackBytes(const Tensor& source, const PackPlan& plan);
 
 }  // namespace stampmill

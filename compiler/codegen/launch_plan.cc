@@ -270,11 +270,18 @@ LaunchPlan PlanNest(const Nest& nest, const Target& target) {
 }
 
 LaunchPlan PlanContraction(const Contraction& contraction, const Target& target) {
-  ContractionSchedule schedule = ScheduleContraction(contraction, target);
   LaunchPlan plan;
-  plan.tasks = schedule.tasks;
-  plan.scratch_bytes = schedule.scratch_a_bytes + schedule.scratch_c_bytes;
-  plan.flops = 2 * schedule.batches * schedule.m * contraction.n * schedule.k;
+  if (contraction.of_bytes()) {
+    ByteSchedule schedule = ScheduleBytes(contraction, target);
+    plan.tasks = schedule.tasks;
+    plan.scratch_bytes = schedule.scratch_bytes;
+  } else {
+    ContractionSchedule schedule = ScheduleContraction(contraction, target);
+    plan.tasks = schedule.tasks;
+    plan.scratch_bytes = schedule.scratch_a_bytes + schedule.scratch_c_bytes;
+  }
+  plan.flops = 2 * ElementCount(contraction.batch) * ElementCount(contraction.m) * contraction.n *
+               ElementCount(contraction.k);
   plan.bytes = BytesOf(contraction.output);
   for (const Operand& operand : contraction.operands) plan.bytes = plan.bytes + BytesOf(operand);
   return plan;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
+#include "compiler/llvm/byte_contraction_emitter.h"
 #include "compiler/llvm/contraction_emitter.h"
 #include "compiler/llvm/kernel_function.h"
 #include "compiler/llvm/link.h"
@@ -38,7 +39,11 @@ absl::StatusOr<llvm::Function*> EmitKernel(llvm::Module& module, const KernelSou
     return kernel.function();
   }
   if (const Contraction* contraction = std::get_if<Contraction>(&body)) {
-    EmitContraction(kernel, *contraction, target);
+    if (contraction->of_bytes()) {
+      EmitByteContraction(kernel, *contraction, target);
+    } else {
+      EmitContraction(kernel, *contraction, target);
+    }
     return kernel.function();
   }
   return absl::UnimplementedError(absl::StrCat("kernel '", source.name,

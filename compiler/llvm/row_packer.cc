@@ -1,0 +1,143 @@
+#include "compiler/llvm/row_packer.h"
+
+#include <algorithm>
+#include <bit>
+#include <optional>
+
+#include "compiler/codegen/access.h"
+
+namespace stampmill {
+namespace {
+
+// Whether the value of `e` depends on the axis other than through where loads read.
+bool IsUsedOutsideLoads(const Expr& e, int32_t axis) {
+  if (e.op() == ExprOp::kCoord) return e.index() == axis;
+  if (e.op() == ExprOp::kLoad) return false;
+  if (e.op() == ExprOp::kGuardedLoad) return IsUsedOutsideLoads(e.operands()[1], axis);
+  return std::any_of(e.operands().begin(), e.operands().end(),
+                     [axis](const Expr& operand) { return IsUsedOutsideLoads(operand, axis); });
+}
+
+}  // namespace
+
+RowPacker::RowPacker(KernelFunction& kernel, const Contraction& contraction, int64_t lanes)
+    : kernel_(kernel),
+      ir_(kernel.ir()),
+      contraction_(contraction),
+      lanes_(lanes),
+      first_axis_(contraction.batch.size() + contraction.m.size()) {
+  contraction.a.Visit(
+      [&](const Expr& node) { has_guards_ = has_guards_ || node.op() == ExprOp::kGuardedLoad; });
+  if (!has_guards_ || !HasConstantK()) return;
+  window_ = {first_axis_, ConstantShape(contraction.k)};
+  guards_ = FindGuards({&contraction.a, 1}, window_,
+                       static_cast<int32_t>(first_axis_ + contraction.k.size()) - 1);
+}
+
+bool RowPacker::HasConstantK() const { return IsConstant(contraction_.k); }
+
+void RowPacker::Pack(const Scope& row, const Store& store) {
+  Scope scope = row;
+  scope.coordinates.resize(first_axis_ + contraction_.k.size());
+  if (!HasConstantK() && contraction_.k.size() > 1) {
+    PackScattered(scope, store);
+    return;
+  }
+  auto pack = [&](bool guards_hold) {
+    Scope whole = scope;
+    whole.guards_hold = guards_hold;
+    const bool unguarded = guards_hold || !has_guards_;
+    PackAxes(whole, 0, ir_.Int(0), unguarded ? RunAxes() : 1, store);
+  };
+  if (guards_.empty()) {
+    pack(false);
+    return;
+  }
+  ir_.If(EmitGuardsHold(guards_, window_, scope), [&] { pack(true); }, [&] { pack(false); });
+}
+
+// How many of the innermost axes of k are one run of memory in every load of `a`: the columns and
+// channels of a window.
+size_t RowPacker::RunAxes() const {
+  if (!HasConstantK()) return 1;
+  const size_t last = first_axis_ + contraction_.k.size() - 1;
+  size_t count = 1;
+  int64_t run = *contraction_.k.back().constant();
+  auto continues = [&](size_t axis) {
+    bool all = !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(axis)) &&
+               !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(last));
+    contraction_.a.Visit([&](const Expr& node) {
+      if (!IsLoad(node)) return;
+      const Shape& shape = contraction_.operands[static_cast<size_t>(node.index())].shape;
+      std::optional<int64_t> inner = AddressFactor(node, shape, static_cast<int32_t>(last));
+      std::optional<int64_t> outer = AddressFactor(node, shape, static_cast<int32_t>(axis));
+      all = all && inner.has_value() && outer.has_value() && *outer == *inner * run;
+    });
+    return all;
+  };
+  while (count < contraction_.k.size() && continues(last - count)) {
+    run *= *contraction_.k[contraction_.k.size() - 1 - count].constant();
+    ++count;
+  }
+  return count;
+}
+
+// Lanes along the innermost axes, of which `run_axes` are one run of memory. `flat` counts the
+// elements before it.
+void RowPacker::PackAxes(Scope& scope, size_t axis, llvm::Value* flat, size_t run_axes,
+                         const Store& store) {
+  const Shape& k = contraction_.k;
+  if (axis + run_axes == k.size()) {
+    DimExpr extent = 1;
+    for (size_t n = axis; n < k.size(); ++n) {
+      extent = extent * k[n];
+      scope.coordinates[first_axis_ + n] = {ir_.Int(0)};
+    }
+    if (const std::optional<int64_t> count = extent.constant()) {
+      if (*count == 0) return;
+      const auto floor = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(*count)));
+      PackRun(scope, ir_.Int(*count), flat, std::min(lanes_, floor), store);
+      return;
+    }
+    llvm::Value* count = kernel_.Dim(extent);
+    ir_.If(
+        ir_.b().CreateICmpSGE(count, ir_.Int(lanes_)),
+        [&] { PackRun(scope, count, flat, lanes_, store); },
+        [&] { PackRun(scope, count, flat, 1, store); });
+    return;
+  }
+  DimExpr inner = 1;
+  for (size_t n = axis + 1; n < k.size(); ++n) inner = inner * k[n];
+  ir_.For(ir_.Int(0), kernel_.Dim(k[axis]), 1, [&](llvm::Value* i) {
+    scope.coordinates[first_axis_ + axis] = {i};
+    PackAxes(scope, axis + 1, ir_.Add(flat, ir_.Mul(i, kernel_.Dim(inner))), run_axes, store);
+  });
+}
+
+void RowPacker::PackRun(Scope scope, llvm::Value* extent, llvm::Value* flat, int64_t lanes,
+                        const Store& store) {
+  scope.lanes = lanes;
+  ir_.For(
+      ir_.Int(0), extent, lanes,
+      [&](llvm::Value* i) {
+        // The last lanes are packed again rather than masked.
+        llvm::Value* at = lanes == 1 ? i : ir_.Min(i, ir_.Sub(extent, ir_.Int(lanes)));
+        scope.coordinates.back() = {at, lanes == 1 ? nullptr : ir_.Int(1)};
+        store(ir_.Add(flat, at), ExprEmitter(scope).EmitLanes(contraction_.a), lanes);
+      },
+      4);
+}
+
+// Several axes of k whose extents are not known: element by element.
+void RowPacker::PackScattered(const Scope& row, const Store& store) {
+  const std::vector<llvm::Value*> extents = kernel_.Dims(contraction_.k);
+  llvm::Value* count = kernel_.Dim(ElementCount(contraction_.k));
+  ir_.Walk(ir_.Int(0), count, extents, [&](llvm::Value* flat, const std::vector<llvm::Value*>& k) {
+    Scope scope = row;
+    scope.lanes = 1;
+    for (size_t n = 0; n < k.size(); ++n) scope.coordinates[first_axis_ + n] = {k[n]};
+    store(flat, ExprEmitter(scope).EmitLanes(contraction_.a), 1);
+  });
+}
+
+}  // namespace stampmill
