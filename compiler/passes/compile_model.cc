@@ -21,6 +21,7 @@ int64_t Panel(const DimExpr& n, DType dtype, absl::string_view target) {
 }  // namespace
 
 absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& options) {
+  RETURN_IF_ERROR(FoldQuantization(graph));
   RETURN_IF_ERROR(InferShapes(graph, {}));
   RETURN_IF_ERROR(MergeEqualNodes(graph));
   RETURN_IF_ERROR(FoldBatchNormalization(graph));

@@ -1,4 +1,5 @@
-// Passes over the graph, before lowering. Each leaves a graph that verifies and has shapes.
+// Passes over the graph, before lowering. Each leaves a graph that verifies and, unless it says
+// otherwise, has shapes.
 #pragma once
 
 #include "absl/status/status.h"
@@ -14,6 +15,10 @@ absl::Status FoldBatchNormalization(Graph& graph);
 // are then moved down through whatever works on any layout and cancel where two meet, so that
 // activations keep one layout from the first convolution to the last.
 absl::Status UseChannelsLast(Graph& graph);
+
+// MatMul, Gemm and Conv of dequantised operands become products of the integers themselves, scaled
+// afterwards. To be run before shapes are inferred, which folds dequantised weights.
+absl::Status FoldQuantization(Graph& graph);
 
 // Nodes that compute the same from the same are one.
 absl::Status MergeEqualNodes(Graph& graph);
