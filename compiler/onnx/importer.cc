@@ -454,6 +454,10 @@ absl::Status Importer::AddNode(const OnnxNode& node, const std::string& where, S
   }
   for (size_t i = 0; i < draft.results->size() && i < draft.output_names.size(); ++i) {
     if (draft.output_names[i].empty()) continue;
+    if ((*draft.results)[i] == kNoValue) {
+      return absl::UnimplementedError(
+          absl::StrCat(where, ": output ", i, " of ", node.op_type, " is not supported"));
+    }
     scope.graph->value((*draft.results)[i]).name = draft.output_names[i];
     // The name as the file has it: the draft's copy goes away.
     const absl::Status bound = Bind(node.outputs[i], (*draft.results)[i], scope);

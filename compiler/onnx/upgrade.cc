@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "compiler/onnx/microsoft.h"
 
 namespace stampmill {
 namespace {
@@ -296,6 +297,7 @@ constexpr Rule kRules[] = {
 }  // namespace
 
 absl::Status UpgradeNode(NodeDraft& draft) {
+  if (draft.node.domain == "com.microsoft") return RewriteMicrosoftNode(draft);
   if (!draft.node.domain.empty()) return absl::OkStatus();
   for (const Rule& rule : kRules) {
     if (rule.op_type != draft.node.op_type || draft.node.opset >= rule.before) continue;

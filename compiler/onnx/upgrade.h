@@ -1,6 +1,7 @@
 // Operators of the default domain in older opsets, brought to the form of the newest one: what was
 // an attribute becomes an input, what meant something else is said in today's terms. Everything
-// behind the importer knows one form of each operator.
+// behind the importer knows one form of each operator. Operators of com.microsoft are said in those
+// of the default domain where they can be (microsoft.h).
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,8 @@ struct NodeDraft {
   Graph& graph;
   Node node;                              // without outputs
   std::vector<std::string> output_names;  // "": left out
-  // Values in place of outputs, where the upgrade made nodes itself. Else `node` is to be added.
+  // Values in place of outputs, where the upgrade made nodes itself; kNoValue for those that it has
+  // not. Else `node` is to be added.
   std::optional<std::vector<ValueId>> results;
 };
 
