@@ -1,5 +1,7 @@
 #include "compiler/llvm/scalar_ops.h"
 
+#include <cmath>
+
 #include "base/check.h"
 #include "compiler/llvm/math.h"
 #include "llvm/IR/Constants.h"
@@ -250,6 +252,23 @@ Value* HalfToF32(Ir& ir, Value* i16) {
   return b.CreateBitCast(b.CreateOr(result, sign), f32);
 }
 
+// Toward zero, saturating, to an integer of 8 or 16 bits. LLVM's own saturating conversion to these
+// takes vectors apart.
+Value* CastToNarrowInteger(Ir& ir, DType to, Value* a) {
+  llvm::IRBuilder<>& b = ir.b();
+  const double bits = static_cast<double>(SizeBytes(to) * 8);
+  const double least = IsSigned(to) ? -std::exp2(bits - 1) : 0;
+  const double greatest = std::exp2(IsSigned(to) ? bits - 1 : bits) - 1;
+  // A comparison with NaN fails: it becomes the least value, which is to be 0.
+  if (IsSigned(to)) a = b.CreateSelect(b.CreateFCmpORD(a, a), a, Ir::Constant(a, 0));
+  Value* limit = Ir::Constant(a, least);
+  a = b.CreateSelect(b.CreateFCmpOGT(a, limit), a, limit);
+  limit = Ir::Constant(a, greatest);
+  a = b.CreateSelect(b.CreateFCmpOLT(a, limit), a, limit);
+  Value* wide = b.CreateFPToSI(a, Ir::Vector(b.getInt32Ty(), Ir::Lanes(a)));
+  return b.CreateTrunc(wide, Ir::Vector(ir.ValueType(to), Ir::Lanes(a)));
+}
+
 Value* CastFromFloat(Ir& ir, DType from, DType to, Value* a) {
   llvm::IRBuilder<>& b = ir.b();
   if (to == DType::kBool) return b.CreateFCmpUNE(a, Ir::Constant(a, 0));
@@ -259,6 +278,7 @@ Value* CastFromFloat(Ir& ir, DType from, DType to, Value* a) {
     Value* f32 = from == DType::kF64 ? b.CreateFPTrunc(a, type) : a;
     return RoundNarrow(ir, to, f32);
   }
+  if (SizeBytes(to) <= 2) return CastToNarrowInteger(ir, to, a);
   llvm::Intrinsic::ID convert =
       IsSigned(to) ? llvm::Intrinsic::fptosi_sat : llvm::Intrinsic::fptoui_sat;
   return b.CreateIntrinsic(convert, {type, a->getType()}, {a});
