@@ -31,6 +31,7 @@ void FuseStages(StageGraph& stages) {
     for (Rule rule : kFirst) changed |= ApplyEverywhere(rule, fusion);
     if (!changed) changed = ApplyEverywhere(InlineIntoLoops, fusion);
   }
+  SimplifyRoundings(stages);
   stages.DropRemoved();
 }
 

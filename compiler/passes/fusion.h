@@ -88,6 +88,10 @@ class Fusion {
 // reciprocal (within one unit in the last place).
 void InlineScalars(StageGraph& stages);
 
+// A real that is rounded to a byte and read again, in one expression, stays a real: it is rounded
+// and clamped.
+void SimplifyRoundings(StageGraph& stages);
+
 // The rules. Each tries to fuse stage `s`, which is not removed, and says whether it did.
 bool InlineMovement(Fusion& fusion, int32_t s);
 bool JoinMaps(Fusion& fusion, int32_t s);

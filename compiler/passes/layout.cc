@@ -54,12 +54,23 @@ class Layout {
       return CancelTranspose(id);
     }
     const OpDefinition* op = FindOp(graph_.node(id).domain, graph_.node(id).op_type);
+    if (graph_.node(id).op_type == "DynamicQuantizeLinear") return SinkThroughDynamic(id);
     if (op == nullptr || graph_.node(id).outputs.size() != 1) return absl::OkStatus();
-    if (IsElementwise(*op)) return SinkThroughElementwise(id);
+    if (IsElementwise(*op) || QuantisesAlike(id)) return SinkThroughElementwise(id);
     if (graph_.node(id).op_type == "Concat" && graph_.node(id).domain.empty()) {
       return SinkThroughConcat(id);
     }
     return absl::OkStatus();
+  }
+
+  // Quantises or dequantises the whole tensor by one scale: the layout makes no difference.
+  bool QuantisesAlike(NodeId id) const {
+    const Node& node = graph_.node(id);
+    if (!node.domain.empty() ||
+        (node.op_type != "QuantizeLinear" && node.op_type != "DequantizeLinear")) {
+      return false;
+    }
+    return ElementCount(*graph_.value(node.inputs[1]).shape).IsConstant(1);
   }
 
   int64_t Rank(ValueId id) const { return static_cast<int64_t>(graph_.value(id).shape->size()); }
@@ -206,6 +217,32 @@ class Layout {
       inputs.push_back(*operand);
     }
     return ReplaceByLast(id, node.domain, std::move(inputs), node.attributes);
+  }
+
+  // The range of a tensor is that of its transpose.
+  absl::Status SinkThroughDynamic(NodeId id) {
+    const Node node = graph_.node(id);
+    if (!IsFromLast(node.inputs[0])) return absl::OkStatus();
+    const int64_t rank = Rank(node.inputs[0]);
+    Node last_node = node;
+    last_node.inputs[0] = Transposed(node.inputs[0], ToLast(rank));
+    last_node.outputs.clear();
+    const NodeId last = graph_.AddNode(std::move(last_node), static_cast<int>(node.outputs.size()));
+    const std::vector<ValueId> results = graph_.node(last).outputs;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (node.outputs[i] == kNoValue) continue;
+      Value& result = graph_.value(results[i]);
+      result.dtype = graph_.value(node.outputs[i]).dtype;
+      result.shape = graph_.value(node.outputs[i]).shape;
+    }
+    graph_.value(results[0]).shape = graph_.value(graph_.node(last).inputs[0]).shape;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (node.outputs[i] == kNoValue) continue;
+      graph_.ReplaceUses(node.outputs[i],
+                         i == 0 ? Transposed(results[0], ToFirst(rank)) : results[i]);
+    }
+    graph_.RemoveNode(id);
+    return absl::OkStatus();
   }
 
   absl::Status SinkThroughConcat(NodeId id) {

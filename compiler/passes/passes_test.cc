@@ -26,9 +26,12 @@ using Inputs = std::vector<Tensor>;
 
 // Runs `graph` (not inferred yet) all ways on `inputs`; returns the stages left after fusion.
 StageGraph CheckFusion(Graph graph, const Inputs& inputs, bool channels_last = true) {
-  EXPECT_TRUE(InferShapes(graph, {}).ok()) << InferShapes(graph, {}).message();
-  const absl::StatusOr<std::vector<Tensor>> want = Interpret(graph, inputs);
+  Graph original = graph;
+  EXPECT_TRUE(InferShapes(original, {}).ok()) << InferShapes(original, {}).message();
+  const absl::StatusOr<std::vector<Tensor>> want = Interpret(original, inputs);
   EXPECT_TRUE(want.ok()) << want.status();
+  EXPECT_TRUE(FoldQuantization(graph).ok());
+  EXPECT_TRUE(InferShapes(graph, {}).ok());
   EXPECT_TRUE(MergeEqualNodes(graph).ok());
   EXPECT_TRUE(FoldBatchNormalization(graph).ok());
   if (channels_last) EXPECT_TRUE(UseChannelsLast(graph).ok());
@@ -259,6 +262,137 @@ TEST(PassesTest, WindowsDoNotReadThroughATranspose) {
   const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 6, 7, 9}, 3)});
   // Each element is read once by a transpose, not nine times by the windows it is in.
   EXPECT_EQ(stages.stages.size(), 3u) << stages.ToString();
+}
+
+int ContractionsOfBytes(const StageGraph& stages) {
+  int count = 0;
+  for (const Stage& stage : stages.stages) {
+    const auto* contraction = std::get_if<Contraction>(&stage.body);
+    count += contraction != nullptr && contraction->of_bytes() ? 1 : 0;
+  }
+  return count;
+}
+
+// Scales and zero points of a tensor as quantising tools write them.
+struct Scheme {
+  ValueId scale = kNoValue, zero = kNoValue;
+};
+
+Scheme MakeScheme(Sketch& s, DType dtype, double scale, double zero) {
+  return {s.Scalar(scale), s.Constant(Values(dtype, {}, {zero}))};
+}
+
+ValueId Rounded(Sketch& s, ValueId x, const Scheme& scheme) {
+  return s.Op("DequantizeLinear",
+              {s.Op("QuantizeLinear", {x, scheme.scale, scheme.zero}), scheme.scale, scheme.zero});
+}
+
+TEST(PassesTest, AConvolutionBetweenRoundingsIsAProductOfBytes) {
+  for (const DType dtype : {DType::kU8, DType::kI8}) {
+    Sketch s({N(), 4, 7, 6});
+    const double zero = dtype == DType::kU8 ? 117 : -9;
+    const auto weights = [&](std::vector<int64_t> dims, uint64_t seed) {
+      const int64_t channels = dims[0];
+      std::vector<double> scales;
+      for (int64_t i = 0; i < channels; ++i) scales.push_back(0.0137 * static_cast<double>(i + 1));
+      return s.Op("DequantizeLinear",
+                  {s.Constant(Random(DType::kI8, dims, seed, 127)),
+                   s.Constant(Values(DType::kF32, {channels}, scales))},
+                  {{"axis", int64_t{0}}});
+    };
+    const Scheme x_scheme = MakeScheme(s, dtype, 0.02, zero);
+    const Scheme y_scheme = MakeScheme(s, dtype, 0.113, zero);
+    const ValueId x = Rounded(s, s.x, x_scheme);
+    const ValueId first =
+        s.Op("Conv", {x, weights({4, 4, 3, 3}, 1), s.Constant(Random(DType::kF32, {4}, 2))},
+             {{"pads", std::vector<int64_t>(4, 1)}});
+    const ValueId skip = Rounded(s, s.Op("Relu", {first}), y_scheme);
+    const ValueId second = Rounded(s, s.Op("Conv", {skip, weights({4, 4, 1, 1}, 3)}), y_scheme);
+    const ValueId y = Rounded(s, s.Op("Relu", {s.Op("Add", {second, skip})}), y_scheme);
+    const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {2, 4, 7, 6}, 3)});
+    EXPECT_EQ(ContractionsOfBytes(stages), 2) << stages.ToString();
+    // What comes between the products is part of them: the input and the output are left.
+    EXPECT_LE(stages.stages.size(), 4u) << stages.ToString();
+  }
+}
+
+TEST(PassesTest, RoundingInPassingStaysInReals) {
+  for (const DType dtype : {DType::kU8, DType::kI8}) {
+    Sketch s({N(), 5});
+    const Scheme scheme = MakeScheme(s, dtype, 0.02, dtype == DType::kU8 ? 117 : -9);
+    const Scheme other = {s.Scalar(0.0173), s.Constant(Values(dtype, {}, {3}))};
+    // Values for one scheme, taken for those of another.
+    const ValueId q = s.Op("QuantizeLinear", {Rounded(s, s.x, scheme), scheme.scale, scheme.zero});
+    const ValueId y = s.Op("DequantizeLinear", {q, other.scale, other.zero});
+    const StageGraph stages = CheckFusion(
+        s.Done({y}),
+        {Values(DType::kF32, {2, 5}, {0.013, -1, 1, 7, -7, 1e30, -1e30, INFINITY, -INFINITY, 0})});
+    ASSERT_EQ(stages.stages.size(), 1u) << stages.ToString();
+    std::get<Nest>(stages.stages[0].body).result.Visit([&](const Expr& e) {
+      EXPECT_NE(e.dtype(), dtype) << stages.ToString();
+    });
+  }
+}
+
+TEST(PassesTest, ProductsOfDequantisedMatricesAreProductsOfBytes) {
+  Sketch s({N(), 5, 12});
+  const Scheme scheme = MakeScheme(s, DType::kU8, 0.02, 100);
+  const auto weights = [&](std::vector<int64_t> dims, int64_t axis, uint64_t seed) {
+    return s.Op("DequantizeLinear",
+                {s.Constant(Random(DType::kI8, dims, seed, 127)),
+                 s.Constant(Values(DType::kF32, {8}, {.1, .2, .3, .4, .5, .6, .7, .8})),
+                 s.Constant(Values(DType::kI8, {8}, {1, -2, 3, 0, 5, 6, 7, 8}))},
+                {{"axis", axis}});
+  };
+  const ValueId x = Rounded(s, s.x, scheme);
+  const ValueId plain = s.Op("MatMul", {x, weights({12, 8}, 1, 1)});
+  const ValueId turned =
+      s.Op("Transpose", {weights({8, 12}, 0, 2)}, {{"perm", std::vector<int64_t>{1, 0}}});
+  const ValueId other = s.Op("MatMul", {x, turned});
+  const ValueId rows = s.Op("Reshape", {x, s.Constant(Ints({-1, 12}))});
+  const ValueId gemm = s.Op(
+      "Gemm",
+      {Rounded(s, rows, scheme), weights({8, 12}, 0, 3), s.Constant(Random(DType::kF32, {8}, 5))},
+      {{"transB", int64_t{1}}, {"alpha", 0.5f}, {"beta", 2.0f}});
+  const ValueId both = s.Op("MatMul", {x, s.Op("Transpose", {Rounded(s, s.x, scheme)},
+                                               {{"perm", std::vector<int64_t>{0, 2, 1}}})});
+  const StageGraph stages =
+      CheckFusion(s.Done({plain, other, gemm, both}), {Random(DType::kF32, {2, 5, 12}, 3)});
+  EXPECT_EQ(ContractionsOfBytes(stages), 4) << stages.ToString();
+}
+
+// A scale for each row of the weights does not come out of the sum; 16 bits are no bytes.
+TEST(PassesTest, WhatCannotBeTakenOutOfTheSumStaysInReals) {
+  Sketch s({N(), 3});
+  const Scheme scheme = MakeScheme(s, DType::kU8, 0.02, 100);
+  const Scheme wide = MakeScheme(s, DType::kI16, 0.001, 0);
+  const ValueId w = s.Constant(Random(DType::kI8, {3, 4}, 1, 127));
+  const ValueId scales = s.Constant(Values(DType::kF32, {3}, {.1, .2, .3}));
+  const ValueId by_row = s.Op("DequantizeLinear", {w, scales}, {{"axis", int64_t{0}}});
+  const ValueId whole = s.Op("DequantizeLinear", {w, s.Scalar(0.1)});
+  const ValueId y = s.Op("MatMul", {Rounded(s, s.x, scheme), by_row});
+  const ValueId z = s.Op("MatMul", {Rounded(s, s.x, wide), whole});
+  const StageGraph stages = CheckFusion(s.Done({y, z}), {Random(DType::kF32, {4, 3}, 3)});
+  EXPECT_EQ(ContractionsOfBytes(stages), 0) << stages.ToString();
+}
+
+TEST(PassesTest, DynamicQuantisationKeepsOneLayout) {
+  Sketch s({N(), 4, 7, 6});
+  const auto layer = [&](ValueId x, uint64_t seed) {
+    const NodeId quantise = s.graph.AddNode({.op_type = "DynamicQuantizeLinear", .inputs = {x}}, 3);
+    const std::vector<ValueId> q = s.graph.node(quantise).outputs;
+    const ValueId w = s.Constant(Random(DType::kU8, {4, 4, 3, 3}, seed, 255));
+    const ValueId sums =
+        s.Op("ConvInteger", {q[0], w, q[2], s.Constant(Values(DType::kU8, {}, {90}))},
+             {{"pads", std::vector<int64_t>(4, 1)}});
+    const ValueId scale = s.Op("Mul", {q[1], s.Scalar(0.003)});
+    return s.Op("Relu", {s.Op("Mul", {s.Op("Cast", {sums}, {{"to", int64_t{1}}}), scale})});
+  };
+  const StageGraph stages =
+      CheckFusion(s.Done({layer(layer(s.x, 1), 2)}), {Random(DType::kF32, {2, 4, 7, 6}, 3)});
+  EXPECT_EQ(ContractionsOfBytes(stages), 2) << stages.ToString();
+  // Each layer: least, greatest, zero point, rounding, product; a transpose at either end.
+  EXPECT_LE(stages.stages.size(), 12u) << stages.ToString();
 }
 
 TEST(PassesTest, ConcatenatedPartsAreWrittenInPlace) {
