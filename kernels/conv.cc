@@ -203,14 +203,14 @@ std::vector<T> Convolve(const std::vector<T>& x, const Dims& x_dims, const std::
 absl::StatusOr<Tensor> Requantise(const ReferenceArguments& arguments, const ConvInputs& inputs,
                                   const std::vector<int64_t>& sums, const Dims& dims,
                                   const std::vector<size_t>& channel) {
-  const double x_scale = ReadValues<double>(arguments.inputs[inputs.x_scale])[0];
-  const double y_scale = ReadValues<double>(arguments.inputs[inputs.y_scale])[0];
-  const double y_zero = ReadValues<double>(arguments.inputs[inputs.y_zero])[0];
-  const std::vector<double> w_scale = ReadValues<double>(arguments.inputs[inputs.w_scale]);
-  std::vector<double> values;
+  const float x_scale = ReadValues<float>(arguments.inputs[inputs.x_scale])[0];
+  const float y_scale = ReadValues<float>(arguments.inputs[inputs.y_scale])[0];
+  const float y_zero = ReadValues<float>(arguments.inputs[inputs.y_zero])[0];
+  const std::vector<float> w_scale = ReadValues<float>(arguments.inputs[inputs.w_scale]);
+  std::vector<float> values;
   for (size_t i = 0; i < sums.size(); ++i) {
-    const double scale = x_scale * w_scale[w_scale.size() == 1 ? 0 : channel[i]] / y_scale;
-    values.push_back(std::nearbyint(static_cast<double>(sums[i]) * scale) + y_zero);
+    const float scale = x_scale * w_scale[w_scale.size() == 1 ? 0 : channel[i]] / y_scale;
+    values.push_back(std::nearbyint(static_cast<float>(sums[i]) * scale) + y_zero);
   }
   return MakeTensor(arguments.inputs[inputs.y_zero].dtype(), dims, values);
 }
@@ -315,21 +315,44 @@ Expr LessZeroPoint(const ConvPlan& plan, const Expr& value, const Expr& zero) {
   return zero.valid() ? wide - zero : wide;
 }
 
+// What a sum is multiplied by: one constant for each channel where the scales are known.
+absl::StatusOr<Expr> Multiplier(LowerContext& context, const ConvInputs& inputs,
+                                StageOperands& operands, const Expr& channel) {
+  const auto real = [&](size_t i) {
+    return Expr::Cast(DType::kF32, PerChannel(context, operands, i, channel));
+  };
+  const auto constant = [&](size_t i) -> const std::optional<Tensor>& {
+    return context.input(i).constant;
+  };
+  for (const size_t i : {inputs.x_scale, inputs.w_scale, inputs.y_scale}) {
+    if (!constant(i).has_value()) {
+      return real(inputs.x_scale) * real(inputs.w_scale) / real(inputs.y_scale);
+    }
+  }
+  const float x_scale = ReadValues<float>(*constant(inputs.x_scale))[0];
+  const float y_scale = ReadValues<float>(*constant(inputs.y_scale))[0];
+  std::vector<float> scales = ReadValues<float>(*constant(inputs.w_scale));
+  for (float& scale : scales) scale = x_scale * scale / y_scale;
+  if (scales.size() == 1) return Expr::Constant(DType::kF32, scales[0]);
+  const auto count = static_cast<int64_t>(scales.size());
+  ASSIGN_OR_RETURN(Tensor tensor, MakeTensor(DType::kF32, {count}, scales));
+  const ValueId value = context.NewConstant(std::move(tensor), "multipliers");
+  return operands.Load(operands.Add(value, DType::kF32, {count}), {channel});
+}
+
 // What becomes of a sum: bias, scales, the output's type.
-Expr ConvResult(const LowerContext& context, const ConvPlan& plan, StageOperands& operands,
-                Expr sum, const Expr& channel) {
+absl::StatusOr<Expr> ConvResult(LowerContext& context, const ConvPlan& plan,
+                                StageOperands& operands, Expr sum, const Expr& channel) {
   const ConvInputs& inputs = plan.inputs;
   if (inputs.bias != kAbsent && context.HasInput(inputs.bias)) {
     sum = sum + Expr::Cast(plan.accumulator, PerChannel(context, operands, inputs.bias, channel));
   }
   const DType dtype = context.output(0).dtype;
   if (inputs.y_scale == kAbsent) return Expr::Cast(dtype, sum);
-  const auto real = [&](size_t i) {
-    return Expr::Cast(DType::kF32, PerChannel(context, operands, i, channel));
-  };
-  const Expr scale = real(inputs.x_scale) * real(inputs.w_scale) / real(inputs.y_scale);
+  ASSIGN_OR_RETURN(const Expr scale, Multiplier(context, inputs, operands, channel));
   const Expr rounded = Expr::Unary(ExprOp::kRound, Expr::Cast(DType::kF32, sum) * scale);
-  return Expr::Cast(dtype, rounded + real(inputs.y_zero));
+  const Expr zero = PerChannel(context, operands, inputs.y_zero, channel);
+  return Expr::Cast(dtype, rounded + Expr::Cast(DType::kF32, zero));
 }
 
 // Weights less their zero points as a constant, when all of that is known.
@@ -432,8 +455,8 @@ absl::Status LowerConvContraction(LowerContext& context) {
   } else {
     product.a = Expr::Cast(plan.accumulator, product.a);
   }
-  product.result =
-      ConvResult(context, plan, product.operands, Expr::Accumulator(plan.accumulator, 0), channel);
+  ASSIGN_OR_RETURN(product.result, ConvResult(context, plan, product.operands,
+                                              Expr::Accumulator(plan.accumulator, 0), channel));
   product.output = {.dtype = context.output(0).dtype, .shape = shape};
   product.output_coordinates = plan.axes.Arrange(batch, channel, positions);
   return EmitProduct(context, std::move(product), context.node().outputs[0]);
@@ -500,7 +523,8 @@ absl::Status LowerConvNest(LowerContext& context) {
                     ZeroPoint(context, operands, plan.inputs.x_zero, Int(0)));
   ASSIGN_OR_RETURN(const Expr w, LoadNestWeight(context, plan, operands, m, c, taps));
   nest.reductions = {SumReduction(x * w)};
-  nest.result = ConvResult(context, plan, operands, Expr::Reduced(plan.accumulator, 0), m);
+  ASSIGN_OR_RETURN(nest.result,
+                   ConvResult(context, plan, operands, Expr::Reduced(plan.accumulator, 0), m));
   nest.output = {.dtype = context.output(0).dtype, .shape = shape};
   EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
   return absl::OkStatus();

@@ -193,16 +193,16 @@ void SubtractZeroPoints(std::vector<int64_t>& values, const Tensor& zero_points,
 absl::StatusOr<Tensor> Requantise(const ReferenceArguments& arguments, const ProductInputs& inputs,
                                   const std::vector<int64_t>& sums, const Dims& dims, int64_t rows,
                                   int64_t columns) {
-  const auto read = [&](size_t i) { return ReadValues<double>(arguments.inputs[i]); };
-  const std::vector<double> a_scale = read(inputs.a_scale), b_scale = read(inputs.b_scale);
-  const double y_scale = read(inputs.y_scale)[0], y_zero = read(inputs.y_zero)[0];
-  std::vector<double> values;
+  const auto read = [&](size_t i) { return ReadValues<float>(arguments.inputs[i]); };
+  const std::vector<float> a_scale = read(inputs.a_scale), b_scale = read(inputs.b_scale);
+  const float y_scale = read(inputs.y_scale)[0], y_zero = read(inputs.y_zero)[0];
+  std::vector<float> values;
   for (size_t i = 0; i < sums.size(); ++i) {
     const size_t row = i / static_cast<size_t>(columns) % static_cast<size_t>(rows);
     const size_t column = i % static_cast<size_t>(columns);
-    const double scale = a_scale[a_scale.size() == 1 ? 0 : row] *
-                         b_scale[b_scale.size() == 1 ? 0 : column] / y_scale;
-    values.push_back(std::nearbyint(static_cast<double>(sums[i]) * scale) + y_zero);
+    const float scale = a_scale[a_scale.size() == 1 ? 0 : row] *
+                        b_scale[b_scale.size() == 1 ? 0 : column] / y_scale;
+    values.push_back(std::nearbyint(static_cast<float>(sums[i]) * scale) + y_zero);
   }
   return MakeTensor(arguments.inputs[inputs.y_zero].dtype(), dims, values);
 }
@@ -260,18 +260,42 @@ Expr LessZeroPoint(const LowerContext& context, StageOperands& operands, const E
   return zero.valid() ? value - zero : value;
 }
 
-// What becomes of a sum.
-Expr ProductResult(const LowerContext& context, const ProductInputs& inputs,
-                   StageOperands& operands, const Expr& sum, const Expr& row, const Expr& column) {
-  const DType dtype = context.output(0).dtype;
-  if (inputs.y_scale == kAbsent) return Expr::Cast(dtype, sum);
+// What a sum is multiplied by: one constant for each column where the scales are known.
+absl::StatusOr<Expr> Multiplier(LowerContext& context, const ProductInputs& inputs,
+                                StageOperands& operands, const Expr& row, const Expr& column) {
   const auto real = [&](size_t i, const Expr& line) {
     return Expr::Cast(DType::kF32, LoadLine(context, operands, i, line));
   };
-  const Expr scale =
-      real(inputs.a_scale, row) * real(inputs.b_scale, column) / real(inputs.y_scale, Int(0));
+  const auto constant = [&](size_t i) -> const std::optional<Tensor>& {
+    return context.input(i).constant;
+  };
+  const bool known = constant(inputs.a_scale).has_value() && constant(inputs.b_scale).has_value() &&
+                     constant(inputs.y_scale).has_value() &&
+                     constant(inputs.a_scale)->element_count() == 1;
+  if (!known) {
+    return real(inputs.a_scale, row) * real(inputs.b_scale, column) / real(inputs.y_scale, Int(0));
+  }
+  const float a_scale = ReadValues<float>(*constant(inputs.a_scale))[0];
+  const float y_scale = ReadValues<float>(*constant(inputs.y_scale))[0];
+  std::vector<float> scales = ReadValues<float>(*constant(inputs.b_scale));
+  for (float& scale : scales) scale = a_scale * scale / y_scale;
+  if (scales.size() == 1) return Expr::Constant(DType::kF32, scales[0]);
+  const auto count = static_cast<int64_t>(scales.size());
+  ASSIGN_OR_RETURN(Tensor tensor, MakeTensor(DType::kF32, {count}, scales));
+  const ValueId value = context.NewConstant(std::move(tensor), "multipliers");
+  return operands.Load(operands.Add(value, DType::kF32, {count}), {column});
+}
+
+// What becomes of a sum.
+absl::StatusOr<Expr> ProductResult(LowerContext& context, const ProductInputs& inputs,
+                                   StageOperands& operands, const Expr& sum, const Expr& row,
+                                   const Expr& column) {
+  const DType dtype = context.output(0).dtype;
+  if (inputs.y_scale == kAbsent) return Expr::Cast(dtype, sum);
+  ASSIGN_OR_RETURN(const Expr scale, Multiplier(context, inputs, operands, row, column));
   const Expr rounded = Expr::Unary(ExprOp::kRound, Expr::Cast(DType::kF32, sum) * scale);
-  return Expr::Cast(dtype, rounded + real(inputs.y_zero, Int(0)));
+  const Expr zero = LoadLine(context, operands, inputs.y_zero, Int(0));
+  return Expr::Cast(dtype, rounded + Expr::Cast(DType::kF32, zero));
 }
 
 // The constant right-hand side less its zero points, when both are known.
@@ -373,8 +397,9 @@ absl::Status LowerMatMulContraction(LowerContext& context) {
   if (!product.b_constant.has_value()) {
     product.b_zero = ZeroPoint(context, product.operands, inputs.b_zero, last);
   }
-  product.result = ProductResult(context, inputs, product.operands,
-                                 Expr::Accumulator(product.accumulator, 0), row, last);
+  ASSIGN_OR_RETURN(product.result,
+                   ProductResult(context, inputs, product.operands,
+                                 Expr::Accumulator(product.accumulator, 0), row, last));
   product.output = {.dtype = context.output(0).dtype, .shape = *context.output(0).shape};
   product.output_coordinates = dealt.coords;
   if (axes.has_m) product.output_coordinates.push_back(row);
@@ -414,7 +439,8 @@ absl::Status LowerMatMulNest(LowerContext& context) {
   const Expr y = LessZeroPoint(context, operands, load(inputs.b, axes.b_batch, b_inner),
                                inputs.b_zero, column);
   nest.reductions = {SumReduction(x * y)};
-  nest.result = ProductResult(context, inputs, operands, Expr::Reduced(compute, 0), row, column);
+  ASSIGN_OR_RETURN(nest.result, ProductResult(context, inputs, operands, Expr::Reduced(compute, 0),
+                                              row, column));
   nest.output = {.dtype = dtype, .shape = nest.kept};
   EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
   return absl::OkStatus();
