@@ -1,6 +1,6 @@
 // The offline commands as a user calls them, on small models, with the real compile worker: this
 // test's own binary is the program that the worker is started from.
-#include "server/commands.h"
+#include "server/cli/commands.h"
 
 #include <sys/stat.h>
 
@@ -17,9 +17,9 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "runtime/placement.h"
-#include "server/command_line.h"
-#include "server/kernel_models.h"
-#include "server/npy.h"
+#include "server/cli/command_line.h"
+#include "server/cli/kernel_models.h"
+#include "server/cli/npy.h"
 
 namespace stampmill {
 namespace {

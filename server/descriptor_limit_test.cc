@@ -19,8 +19,8 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "gtest/gtest.h"
-#include "server/grpc_acceptor.h"
-#include "server/http_server.h"
+#include "server/grpc/grpc_acceptor.h"
+#include "server/http/http_server.h"
 #include "server/testing/http_client.h"
 
 namespace stampmill {

@@ -11,8 +11,8 @@
 #include "absl/synchronization/mutex.h"
 #include "runtime/placement.h"
 #include "server/answers.h"
-#include "server/command_line.h"
-#include "server/commands.h"
+#include "server/cli/command_line.h"
+#include "server/cli/commands.h"
 #include "server/serve.h"
 
 namespace stampmill {

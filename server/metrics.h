@@ -10,8 +10,8 @@
 #include "absl/synchronization/mutex.h"
 #include "runtime/memory_budget.h"
 #include "server/byte_budget.h"
-#include "server/grpc_acceptor.h"
-#include "server/http_server.h"
+#include "server/grpc/grpc_acceptor.h"
+#include "server/http/http_server.h"
 #include "server/serving.h"
 
 namespace stampmill {

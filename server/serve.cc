@@ -20,7 +20,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "server/answers.h"
-#include "server/command_line.h"
+#include "server/cli/command_line.h"
 #include "server/server.h"
 
 namespace stampmill {

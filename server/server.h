@@ -25,9 +25,9 @@
 #include "runtime/request.h"
 #include "runtime/tensor_pool.h"
 #include "server/byte_budget.h"
-#include "server/grpc_service.h"
-#include "server/http_server.h"
-#include "server/http_service.h"
+#include "server/grpc/grpc_service.h"
+#include "server/http/http_server.h"
+#include "server/http/http_service.h"
 #include "server/metrics.h"
 #include "server/serving.h"
 

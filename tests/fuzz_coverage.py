@@ -34,13 +34,13 @@ PARSERS = {
     "//devices:artifact_fuzz": ["artifact.cc", "target.cc"],
     "//graph:nest_fuzz": ["nest_bytes.cc"],
     "//runtime:model_config_fuzz": ["model_config.cc"],
-    "//server:command_line_fuzz": ["command_line.cc"],
-    "//server:grpc_infer_fuzz": ["grpc_infer.cc", "wire.cc"],
-    "//server:http_server_fuzz": ["compression.cc", "http_server.cc"],
-    "//server:http_service_fuzz": ["http_service.cc"],
-    "//server:json_infer_fuzz": ["json_infer.cc"],
-    "//server:json_text_fuzz": ["json_text.cc"],
-    "//server:npy_fuzz": ["npy.cc"],
+    "//server/cli:command_line_fuzz": ["command_line.cc"],
+    "//server/grpc:grpc_infer_fuzz": ["grpc_infer.cc", "../wire.cc"],
+    "//server/http:http_server_fuzz": ["compression.cc", "http_server.cc"],
+    "//server/http:http_service_fuzz": ["http_service.cc"],
+    "//server/http:json_infer_fuzz": ["json_infer.cc"],
+    "//server/http:json_text_fuzz": ["json_text.cc"],
+    "//server/cli:npy_fuzz": ["npy.cc"],
 }
 
 
@@ -62,7 +62,7 @@ def fuzz_targets():
 
 
 def path_of(target, name):
-    return target[2:].split(":")[0] + "/" + name
+    return os.path.normpath(target[2:].split(":")[0] + "/" + name)
 
 
 def replay(target, folder):

@@ -1,0 +1,185 @@
+#include "server/cli/kernel_models.h"
+
+#include <random>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace stampmill {
+namespace {
+
+// Protobuf's wire format, as much of it as these models need.
+class ProtoWriter {
+ public:
+  void Int(uint32_t field, uint64_t value) {
+    writer_.Varint(uint64_t{field} << 3);
+    writer_.Varint(value);
+  }
+  void Bytes(uint32_t field, absl::string_view bytes) {
+    writer_.Varint(uint64_t{field} << 3 | 2);
+    writer_.Varint(bytes.size());
+    writer_.Bytes(AsBytes(bytes));
+  }
+  std::string Finish() { return std::move(bytes_); }
+
+ private:
+  std::string bytes_;
+  ByteWriter writer_{&bytes_};
+};
+
+std::string ValueInfo(const KernelModelTensor& tensor) {
+  ProtoWriter shape;
+  for (const int64_t size : tensor.shape) {
+    ProtoWriter dim;
+    dim.Int(1, static_cast<uint64_t>(size));
+    shape.Bytes(1, dim.Finish());
+  }
+  ProtoWriter tensor_type;
+  tensor_type.Int(1, static_cast<uint64_t>(OnnxDataType(tensor.dtype)));
+  tensor_type.Bytes(2, shape.Finish());
+  ProtoWriter type;
+  type.Bytes(1, tensor_type.Finish());
+  ProtoWriter info;
+  info.Bytes(1, tensor.name);
+  info.Bytes(2, type.Finish());
+  return info.Finish();
+}
+
+std::string Initializer(const KernelModelTensor& tensor, std::mt19937_64& random) {
+  ProtoWriter out;
+  size_t count = 1;
+  for (const int64_t size : tensor.shape) {
+    out.Int(1, static_cast<uint64_t>(size));
+    count *= static_cast<size_t>(size);
+  }
+  out.Int(2, static_cast<uint64_t>(OnnxDataType(tensor.dtype)));
+  out.Bytes(8, tensor.name);
+  CHECK(tensor.dtype == DType::kF32);
+  std::string raw(count * sizeof(float), '\0');
+  for (size_t i = 0; i < count; ++i) {
+    const float value = static_cast<float>(random() >> 40) * 0x1p-23f - 1;
+    memcpy(raw.data() + i * sizeof(float), &value, sizeof(float));
+  }
+  out.Bytes(9, raw);
+  return out.Finish();
+}
+
+// "name=i:5" (an integer) or "name=is:1,2" (integers).
+std::string Attribute(absl::string_view text) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
+  const std::pair<std::string, std::string> value =
+      absl::StrSplit(parts.second, absl::MaxSplits(':', 1));
+  constexpr uint64_t kInt = 2, kInts = 7;
+  ProtoWriter out;
+  out.Bytes(1, parts.first);
+  for (const absl::string_view number : absl::StrSplit(value.second, ',')) {
+    int64_t integer = 0;
+    CHECK(absl::SimpleAtoi(number, &integer));
+    out.Int(value.first == "i" ? 3 : 8, static_cast<uint64_t>(integer));
+  }
+  out.Int(20, value.first == "i" ? kInt : kInts);
+  return out.Finish();
+}
+
+KernelModelTensor F32(std::string name, std::vector<int64_t> shape) {
+  return {.name = std::move(name), .dtype = DType::kF32, .shape = std::move(shape)};
+}
+
+KernelModel MatMul(int64_t m, int64_t n, int64_t k) {
+  const double a = static_cast<double>(m), b = static_cast<double>(n), c = static_cast<double>(k);
+  return {.name = absl::StrCat("matmul ", m, "x", n, "x", k),
+          .op_type = "MatMul",
+          .inputs = {F32("x", {m, k})},
+          .weights = {F32("w", {k, n})},
+          .flops = 2 * a * b * c,
+          .bytes = 4 * (a * c + c * b + a * b)};
+}
+
+KernelModel Conv(int64_t channels, int64_t size, int64_t kernel, int64_t groups) {
+  const double pixels = static_cast<double>(size * size);
+  const double in = static_cast<double>(channels);
+  const double taps = static_cast<double>(kernel * kernel * channels / groups);
+  const int64_t pad = kernel / 2;
+  return {.name = absl::StrCat(groups == 1 ? "conv " : "depthwise ", kernel, "x", kernel, " ",
+                               channels, "x", size, "x", size),
+          .op_type = "Conv",
+          .inputs = {F32("x", {1, channels, size, size})},
+          .weights = {F32("w", {channels, channels / groups, kernel, kernel})},
+          .attributes = {absl::StrCat("kernel_shape=is:", kernel, ",", kernel),
+                         absl::StrCat("pads=is:", pad, ",", pad, ",", pad, ",", pad),
+                         absl::StrCat("group=i:", groups)},
+          .flops = 2 * pixels * in * taps,
+          .bytes = 4 * (2 * pixels * in + in * taps)};
+}
+
+KernelModel Rows(const char* op_type, int64_t rows, int64_t columns) {
+  const double elements = static_cast<double>(rows * columns);
+  return {.name = absl::StrCat(op_type, " ", rows, "x", columns),
+          .op_type = op_type,
+          .inputs = {F32("x", {rows, columns})},
+          .bytes = 8 * elements};
+}
+
+}  // namespace
+
+std::vector<KernelModel> AllKernelModels() {
+  std::vector<KernelModel> models;
+  for (const int64_t n : {512, 768, 1024, 1536, 2048}) models.push_back(MatMul(n, n, n));
+  models.push_back(MatMul(1, 1024, 1024));
+  models.push_back(MatMul(8, 1024, 1024));
+  models.push_back(MatMul(128, 384, 1536));
+  models.push_back(Conv(64, 56, 3, 1));
+  models.push_back(Conv(128, 28, 1, 1));
+  models.push_back(Conv(128, 56, 3, 128));
+  // Beyond the caches: memory is what they are held against.
+  models.push_back(Rows("Softmax", 32768, 1024));
+  models.push_back(Rows("Relu", 8192, 4096));
+  models.push_back(Rows("Erf", 8192, 4096));
+  models.push_back(Rows("Tanh", 8192, 4096));
+  KernelModel sum = Rows("ReduceSum", 8192, 4096);
+  sum.attributes = {"keepdims=i:0"};
+  sum.bytes /= 2;
+  models.push_back(sum);
+  KernelModel norm = Rows("LayerNormalization", 32768, 1024);
+  norm.weights = {F32("scale", {1024}), F32("bias", {1024})};
+  models.push_back(norm);
+  KernelModel transpose = Rows("Transpose", 4096, 4096);
+  transpose.attributes = {"perm=is:1,0"};
+  models.push_back(transpose);
+  return models;
+}
+
+std::string SerializeKernelModel(const KernelModel& model, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  ProtoWriter node, graph;
+  for (const KernelModelTensor& tensor : model.inputs) node.Bytes(1, tensor.name);
+  for (const KernelModelTensor& tensor : model.weights) node.Bytes(1, tensor.name);
+  node.Bytes(2, "y");
+  node.Bytes(4, model.op_type);
+  for (const std::string& attribute : model.attributes) node.Bytes(5, Attribute(attribute));
+  graph.Bytes(1, node.Finish());
+  graph.Bytes(2, "kernel");
+  for (const KernelModelTensor& tensor : model.weights) {
+    graph.Bytes(5, Initializer(tensor, random));
+  }
+  for (const KernelModelTensor& tensor : model.inputs) graph.Bytes(11, ValueInfo(tensor));
+  // Its type alone: the shape is inferred.
+  ProtoWriter tensor_type, type, output;
+  tensor_type.Int(1, static_cast<uint64_t>(OnnxDataType(model.dtype)));
+  type.Bytes(1, tensor_type.Finish());
+  output.Bytes(1, "y");
+  output.Bytes(2, type.Finish());
+  graph.Bytes(12, output.Finish());
+  ProtoWriter opset, file;
+  opset.Int(2, 17);
+  file.Int(1, 8);
+  file.Bytes(7, graph.Finish());
+  file.Bytes(8, opset.Finish());
+  return file.Finish();
+}
+
+}  // namespace stampmill
