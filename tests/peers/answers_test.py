@@ -19,9 +19,8 @@ REFUSED = {
     "silero-16k": "operator If",
     "silero-half": "operator If",
     "silero-sequence": "sequence length",
-    "minilm-i8": "coordinates",
     "crnn": "sequence length",
-    "crnn-i8": "DynamicQuantizeLSTM",
+    "crnn-i8": "sequence length",
     "chars2vec": "operator Loop",
 }
 
