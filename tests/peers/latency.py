@@ -1,5 +1,6 @@
 """Latency against onnxruntime with its default optimisations."""
 
+import tempfile
 import time
 
 import onnxruntime
@@ -71,6 +72,37 @@ def batch8(options):
         if 8 in model.batches:
             rows.append(compared(options, model, 8, 1, None))
     return rows + [mean(rows, 0.95)]
+
+
+def int8(options):
+    """Conversions to int8 against the same model in f32, both ours, one thread."""
+    import convert
+
+    cache, rows = Cache(), []
+    flags = ["--threads=1"] + (["--cpu-isa=" + options.cpu_isa] if options.cpu_isa else [])
+    bound = 1.2 if options.cpu_isa and "vnni" not in options.cpu_isa else 2.0
+    with tempfile.TemporaryDirectory() as folder:
+        for model in zoo.models(options.models, ("resnet", "minilm3")):
+            paths = {"f32": model.path}
+            paths |= {k: convert.converted(model, k, folder) for k in convert.KINDS if k != "fp16"}
+            runs = {
+                kind: ModelRun(options.stampmill, path, model.inputs(1), cache, *flags)
+                for kind, path in paths.items()
+            }
+            best = {kind: [] for kind in runs}
+            for run in runs.values():
+                run()
+            for _ in range(options.rounds):
+                for kind, run in runs.items():
+                    best[kind].append(run("--repeat=50")["p25_us"])
+            for kind in paths:
+                if kind == "f32":
+                    continue
+                speedup = min(best["f32"]) / min(best[kind])
+                row = {"model": model.name, "form": kind, "f32_ms": min(best["f32"]) / 1e3}
+                row |= {"int8_ms": min(best[kind]) / 1e3, "speedup": speedup}
+                rows.append(report(row | {"must": speedup >= bound}))
+    return rows
 
 
 def scaling(options):
