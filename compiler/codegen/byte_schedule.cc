@@ -64,7 +64,8 @@ ByteSchedule ScheduleBytes(const Contraction& contraction, const Target& target)
   ByteSchedule schedule;
   schedule.lanes = VectorBytes(target) / 4;
   schedule.fours = target.has_vnni() && contraction.panel % schedule.lanes == 0;
-  schedule.tile_rows = target.has_avx512() ? 12 : 6;
+  // As many as registers hold beside the columns: two vectors of sums a row.
+  schedule.tile_rows = schedule.fours ? 12 : target.has_avx512() ? 10 : 4;
   schedule.batches = ElementCount(contraction.batch);
   schedule.m = ElementCount(contraction.m);
   schedule.k = ElementCount(contraction.k);
@@ -83,8 +84,9 @@ ByteSchedule ScheduleBytes(const Contraction& contraction, const Target& target)
   schedule.row_bytes = (2 * FloorDiv(lines, 2) + 1) * kLineBytes;
   schedule.block_rows = kBlockRows;
   if (k.has_value()) {
-    const int64_t rows = kBlockBytes / *schedule.row_bytes.constant() / 12 * 12;
-    schedule.block_rows = std::clamp<int64_t>(rows, 24, kBlockRows);
+    const int64_t unit = schedule.tile_rows;
+    const int64_t rows = kBlockBytes / *schedule.row_bytes.constant() / unit * unit;
+    schedule.block_rows = std::clamp(rows, 2 * unit, kBlockRows / unit * unit);
   }
   schedule.row_blocks = CeilDiv(schedule.m, schedule.block_rows);
   const bool packs = !schedule.fours || !schedule.direct_a;

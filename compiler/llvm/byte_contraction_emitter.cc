@@ -46,7 +46,7 @@ class ByteContractionEmitter {
   llvm::Value* LoadColumns(Ir& ir, llvm::Value* panel, llvm::Value* step, int64_t part);
   void AddProducts(Ir& ir, Values& sums, const std::vector<llvm::Value*>& rows, llvm::Value* panel,
                    llvm::Value* step);
-  llvm::Value* AddPairs(Ir& ir, llvm::Value* sum, llvm::Value* a, llvm::Value* b);
+  static llvm::Value* MultiplyPairs(Ir& ir, llvm::Value* a, llvm::Value* b);
 
   void EmitTask(llvm::Value* task);
   void PrepareRows();
@@ -182,7 +182,9 @@ void ByteContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
   }
   const int64_t total = tile.rows * vectors;
   const int64_t chains = tile.rows == 1 ? kChains : 1;
-  const int64_t unrolled = tile.rows == 1 ? kChains : 2;
+  // Pairs are added where they are made: more steps in one turn would only tempt the compiler to
+  // gather their sums, for which there are no registers.
+  const int64_t unrolled = tile.rows == 1 ? kChains : schedule_.fours ? 2 : 1;
   llvm::Value* rest = b.CreateAnd(steps, ir.Int(unrolled - 1));
   llvm::Value* whole = ir.Sub(steps, rest);
   Values sums(static_cast<size_t>(total * chains), llvm::Constant::getNullValue(vector));
@@ -253,32 +255,32 @@ void ByteContractionEmitter::AddProducts(Ir& ir, Values& sums,
   }
   llvm::Type* halves = Ir::Vector(b.getInt16Ty(), 2 * Lanes());
   llvm::Constant* eight = llvm::ConstantInt::get(halves, 8);
-  for (const int64_t odd : {0, 1}) {
-    Values columns;
-    for (int64_t part = 0; part < vectors; ++part) {
-      llvm::Value* bytes = b.CreateBitCast(LoadColumns(ir, panel, step, part), halves);
-      columns.push_back(b.CreateAShr(odd != 0 ? bytes : b.CreateShl(bytes, eight), eight));
-    }
-    llvm::Value* offset = ir.Add(ir.Mul(step, ir.Int(2 * kByteGroup)), ir.Int(odd * kByteGroup));
-    for (size_t row = 0; row < rows.size(); ++row) {
-      llvm::Value* a = b.CreateBitCast(row_word(rows[row], offset), halves);
-      for (int64_t part = 0; part < vectors; ++part) {
-        llvm::Value*& sum = sums[row * static_cast<size_t>(vectors) + static_cast<size_t>(part)];
-        sum = AddPairs(ir, sum, a, columns[static_cast<size_t>(part)]);
-      }
+  Values even, odd;
+  for (int64_t part = 0; part < vectors; ++part) {
+    llvm::Value* bytes = b.CreateBitCast(LoadColumns(ir, panel, step, part), halves);
+    even.push_back(b.CreateAShr(b.CreateShl(bytes, eight), eight));
+    odd.push_back(b.CreateAShr(bytes, eight));
+  }
+  llvm::Value* offset = ir.Mul(step, ir.Int(2 * kByteGroup));
+  for (size_t row = 0; row < rows.size(); ++row) {
+    llvm::Value* even_a = b.CreateBitCast(row_word(rows[row], offset), halves);
+    llvm::Value* odd_a =
+        b.CreateBitCast(row_word(rows[row], ir.Add(offset, ir.Int(kByteGroup))), halves);
+    for (size_t part = 0; part < even.size(); ++part) {
+      llvm::Value*& sum = sums[row * even.size() + part];
+      llvm::Value* first = MultiplyPairs(ir, even_a, even[part]);
+      sum = b.CreateAdd(sum, b.CreateAdd(first, MultiplyPairs(ir, odd_a, odd[part])));
     }
   }
 }
 
-// sum + a0 * b0 + a1 * b1 of each pair of 16 bits.
-llvm::Value* ByteContractionEmitter::AddPairs(Ir& ir, llvm::Value* sum, llvm::Value* a,
-                                              llvm::Value* b) {
-  llvm::IRBuilder<>& builder = ir.b();
-  const int64_t lanes = Ir::Lanes(sum);
+// a0 * b0 + a1 * b1 of each pair of 16 bits.
+llvm::Value* ByteContractionEmitter::MultiplyPairs(Ir& ir, llvm::Value* a, llvm::Value* b) {
+  const int64_t lanes = Ir::Lanes(a) / 2;
   const llvm::Intrinsic::ID products = lanes == 16  ? llvm::Intrinsic::x86_avx512_pmaddw_d_512
                                        : lanes == 8 ? llvm::Intrinsic::x86_avx2_pmadd_wd
                                                     : llvm::Intrinsic::x86_sse2_pmadd_wd;
-  return builder.CreateAdd(sum, builder.CreateIntrinsic(products, {}, {a, b}));
+  return ir.b().CreateIntrinsic(products, {}, {a, b});
 }
 
 // --- Tasks ---
