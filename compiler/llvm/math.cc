@@ -223,8 +223,8 @@ F Atanh(F x) {
   return CopySign(Select(Greater(a, 1.0), x.Nan(), result), x);
 }
 
-// erf(x) = 1 - e^(-x P(x)) for x >= 0. In f32 as -(e^y - 1), which keeps small results exact; y is
-// bounded, so that none of Expm1's cares is needed.
+// erf(x) = 1 - 2^y for x >= 0. In f32 y = -x P(x) = n + r, and -(2^n (2^r - 1) + 2^n - 1) keeps
+// small results exact; past 4 it is 1. NaN passes: as r.
 F Erf(F x) {
   F a = Abs(x);
   F result = x;
@@ -234,14 +234,15 @@ F Erf(F x) {
     F q = Polynomial((t - 3.5) * (1 / 2.5), math::kErfTailF64);
     F large = x.Number(1.0) - Exp(-(q + t * t));
     result = Select(Less(a, 1.0), a * Polynomial(z, math::kErfSmallF64), large);
-  } else {
-    F t = Select(Less(a, 4.0), a, x.Number(4.0));
-    F u = MultiplyAdd(t, x.Number(0.5), x.Number(-1.0));
-    Reduced y = ReduceByLn2(-(t * Polynomial(u, math::kErfF32)));
-    F scale = -PowerOfTwo(y.n);
-    result = MultiplyAdd(scale, Expm1Reduced(y.r), scale + 1.0);
+    return Select(IsNan(x), x, CopySign(result, x));
   }
-  return Select(IsNan(x), x, CopySign(result, x));
+  F t = Select(Greater(a, 4.0), x.Number(4.0), a);
+  F y = -(t * Polynomial(t, math::kErfF32));
+  F n = RoundEven(y);
+  F r = y - n;
+  F scale = -PowerOfTwo(Select(IsNan(n), x.Number(0.0), n));
+  result = MultiplyAdd(scale, r * Polynomial(r, math::kExp2F32), scale + 1.0);
+  return CopySign(result, x);
 }
 
 // --- Trigonometry: reduced by multiples of pi/2 in f64 for both types. ---

@@ -20,9 +20,8 @@ def tail(u):
     return mpf(2.5) * u + mpf(3.5)
 
 
-def erf_exponent(u):
-    t = 2 * u + 2
-    return -log(erfc(t)) / t if t else 2 / sqrt(pi)
+def erf_exponent(t):
+    return -log(erfc(t), 2) / t if t else 2 / sqrt(pi) / log(2)
 
 
 FITS = [
@@ -31,8 +30,8 @@ FITS = [
     ("Log", even(lambda s: (2 * atanh(s) / s - 2) / s**2), 0, 0.02944, 4, 8),
     ("Sin", even(lambda x: (sin(x) / x - 1) / x**2), 0, 0.617, 4, 8),
     ("Cos", even(lambda x: (cos(x) - 1 + x**2 / 2) / x**4), 0, 0.617, 4, 8),
-    # In u = t / 2 - 1.
-    ("Erf", erf_exponent, -1, 1, 14, 0),
+    ("Exp2", lambda r: (mpf(2) ** r - 1) / r if r else log(2), -0.5, 0.5, 6, 0),
+    ("Erf", erf_exponent, 0, 4, 11, 0),
     ("ErfSmall", even(lambda x: erf(x) / x), 0, 1, 0, 15),
     # In u = (t - 3.5) / 2.5.
     ("ErfTail", lambda u: -log(erfc(tail(u))) - tail(u) ** 2, -1, 1, 0, 24),
