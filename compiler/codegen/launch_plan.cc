@@ -150,14 +150,18 @@ bool SharesLoads(const Nest& nest, int64_t row_axis) {
 // Windows: small reductions of constant extents along lanes of a kept axis.
 int64_t RowsTogether(const Nest& nest, const NestSchedule& schedule) {
   constexpr int64_t kRows = 4;
-  constexpr int64_t kPlacesMax = 32;
-  constexpr int64_t kCostMax = 512;  // of one row: it is written out
+  constexpr int64_t kPlacesMax = 64;
+  constexpr int64_t kWrittenOutMax = 32;  // places; of more only the innermost axis is
+  constexpr int64_t kCostMax = 512;       // of what is written out for one row
   if (schedule.lane_reduced || schedule.lane_axis < 0 || schedule.row_axes.empty()) return 1;
   if (nest.reductions.size() != 1 || nest.per_element) return 1;
   const Reduction& reduction = nest.reductions[0];
   std::optional<int64_t> places = ElementCount(nest.reduced).constant();
-  if (reduction.update.size() != 1 || !places.has_value() || *places < 2 || *places > kPlacesMax ||
-      *places * CostOf(reduction.update) > kCostMax ||
+  if (reduction.update.size() != 1 || !places.has_value() || *places < 2 || *places > kPlacesMax) {
+    return 1;
+  }
+  const int64_t written = *places > kWrittenOutMax ? *nest.reduced.back().constant() : *places;
+  if (written * CostOf(reduction.update) > kCostMax ||
       !SharesLoads(nest, schedule.row_axes.back())) {
     return 1;
   }

@@ -27,6 +27,8 @@ namespace {
 
 // Reduced coordinates that are written out one after the other instead of looped over.
 constexpr int64_t kUnrolledTrips = 32;
+// Places of a window whose guards are asked for all at once.
+constexpr int64_t kWindowPlaces = 64;
 constexpr int64_t kLineBytes = 64;
 
 // Narrow floats that are only moved are moved as integers: nothing is converted, and every NaN
@@ -145,7 +147,8 @@ NestEmitter::NestEmitter(KernelFunction& kernel, const Nest& nest, const Target&
   for (llvm::Value* extent : kernel.Dims(nest.reduced)) extents_.push_back(extent);
   row_extents_ = kernel.Dims(schedule_.row_shape);
   lane_extent_ = kernel.Dim(schedule_.lane_extent);
-  if (!nest_.reduced.empty() && UnrollFrom(0) > 1) {
+  const std::optional<int64_t> places = ElementCount(nest_.reduced).constant();
+  if (places.has_value() && *places > 1 && *places <= kWindowPlaces && IsConstant(nest_.reduced)) {
     window_ = {nest_.kept.size(), ConstantShape(nest_.reduced)};
     guards_ = FindGuards(Expressions(nest_), window_, static_cast<int32_t>(schedule_.lane_axis));
   }
