@@ -208,5 +208,33 @@ TEST(Packing, ReadsTransposedAndRepeatedSources) {
       "");
 }
 
+TEST(Packing, BytesOfFourRowsLieSideBySide) {
+  // b is [k 5, n 3], less zero points: a column that reaches beyond i8 is moved into it.
+  std::vector<double> values;
+  for (int row = 0; row < 5; ++row) {
+    for (const int column : {1, 200, -250}) values.push_back(column + row);
+  }
+  const Tensor source = Values(DType::kI32, {5, 3}, values);
+  const auto packed =
+      PackBytes(source, {.k = {{5, 3}}, .n = {{3, 1}}, .panel = 2, .dtype = DType::kI8});
+  ASSERT_TRUE(packed.ok()) << packed.status();
+  EXPECT_EQ(
+      Difference(packed->panels,
+                 Values(DType::kI8, {2, 2, 2, 4}, {1,    2,    3,    4,    123, 124, 125, 126,  //
+                                                   5,    0,    0,    0,    127, 0,   0,   0,    //
+                                                   -128, -127, -126, -125, 0,   0,   0,   0,    //
+                                                   -124, 0,    0,    0,    0,   0,   0,   0}),
+                 {}),
+      "");
+  ASSERT_TRUE(packed->shifts.has_value());
+  EXPECT_EQ(Difference(*packed->shifts, Values(DType::kI32, {3}, {0, 77, -122}), {}), "");
+  EXPECT_EQ(Difference(packed->sums, Values(DType::kI32, {3}, {15, 625, -630}), {}), "");
+  const Tensor wide = Values(DType::kI32, {2, 1}, {-200, 100});
+  EXPECT_EQ(PackBytes(wide, {.k = {{2, 1}}, .n = {{1, 1}}, .panel = 4, .dtype = DType::kI8})
+                .status()
+                .code(),
+            absl::StatusCode::kInternal);
+}
+
 }  // namespace
 }  // namespace stampmill

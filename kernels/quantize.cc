@@ -294,12 +294,12 @@ absl::StatusOr<std::vector<Tensor>> DynamicReference(const ReferenceArguments& a
   return outputs;
 }
 
-// A reduction over everything that starts from 0.
-Reduction FromZero(const Expr& x, ExprOp op) {
-  const Expr best = Expr::Accumulator(x.dtype(), 0);
+// The least or greatest of 0 and everything; NaN counts for nothing. `beats` is kLt or kGt.
+Reduction FromZero(const Expr& x, ExprOp beats) {
+  const Expr best = Expr::Accumulator(x.dtype(), 0), other = Expr::Accumulator(x.dtype(), 1);
   return {.init = {Expr::Constant(x.dtype(), 0)},
-          .update = {Expr::Binary(op, best, x)},
-          .merge = {Expr::Binary(op, best, Expr::Accumulator(x.dtype(), 1))},
+          .update = {Expr::Select(Expr::Binary(beats, x, best), x, best)},
+          .merge = {Expr::Select(Expr::Binary(beats, other, best), other, best)},
           .result = best};
 }
 
@@ -329,8 +329,8 @@ absl::Status LowerDynamic(LowerContext& context) {
     nest.output = {.dtype = real, .shape = {}};
     EmitNest(context, std::move(operands), std::move(nest), value);
   };
-  emit_range(ExprOp::kMin, least_value, false);
-  emit_range(ExprOp::kMax, scale_value, true);
+  emit_range(ExprOp::kLt, least_value, false);
+  emit_range(ExprOp::kGt, scale_value, true);
   {
     StageOperands operands;
     const Expr least = operands.Load(operands.Add(least_value, real, {}), {});

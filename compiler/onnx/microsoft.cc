@@ -228,6 +228,7 @@ absl::Status DynamicQuantizeMatMul(Rewrite& r) {
 
 absl::Status AsOnnx(Rewrite& r) {
   r.draft().node.domain.clear();
+  r.draft().node.opset = kOnnxOpsetMax;
   return absl::OkStatus();
 }
 
@@ -268,6 +269,7 @@ absl::Status DynamicQuantizeLstm(Rewrite& r) {
   Node& node = r.draft().node;
   node.op_type = "LSTM";
   node.domain.clear();
+  node.opset = kOnnxOpsetMax;
   node.inputs[1] = w;
   node.inputs[2] = recurrent;
   node.inputs.resize(8);
