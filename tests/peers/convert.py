@@ -7,6 +7,7 @@ import logging
 import os
 
 import onnx
+from onnx import version_converter
 from onnxruntime import quantization
 from onnxruntime.quantization.shape_inference import quant_pre_process
 from onnxruntime.transformers.float16 import convert_float_to_float16
@@ -31,7 +32,7 @@ def _prepared(model, folder):
         proto = onnx.load(model.path)
         version = next(o.version for o in proto.opset_import if o.domain in ("", "ai.onnx"))
         if version < OPSET:
-            proto = onnx.version_converter.convert_version(proto, OPSET)
+            proto = version_converter.convert_version(proto, OPSET)
         onnx.save(proto, path + ".raw")
         quant_pre_process(path + ".raw", path, skip_symbolic_shape=True)
     return path
