@@ -334,6 +334,24 @@ TEST(PassesTest, RoundingInPassingStaysInReals) {
   }
 }
 
+// The first rounding of an input has to say what becomes of NaN; what comes after is clamped.
+TEST(PassesTest, OnlyWhatMayBeNanIsAskedForIt) {
+  Sketch s({N(), 5});
+  const Scheme scheme = MakeScheme(s, DType::kI8, 0.02, 3);
+  const ValueId scaled =
+      s.Op("Mul", {Rounded(s, s.x, scheme), s.Constant(Values(DType::kF32, {5}, {1, 2, 3, 4, 5}))});
+  const ValueId y = Rounded(s, s.Op("Relu", {scaled}), scheme);
+  const StageGraph stages = CheckFusion(
+      s.Done({y}), {Values(DType::kF32, {2, 5}, {0.013, -1, 1, 7, -7, NAN, -1, INFINITY, -2, 0})});
+  ASSERT_EQ(stages.stages.size(), 1u) << stages.ToString();
+  int asked = 0;
+  std::get<Nest>(stages.stages[0].body).result.Visit([&](const Expr& e) {
+    asked += e.op() == ExprOp::kEq ? 1 : 0;
+    EXPECT_NE(e.op(), ExprOp::kMax) << stages.ToString();
+  });
+  EXPECT_EQ(asked, 1) << stages.ToString();
+}
+
 TEST(PassesTest, ProductsOfDequantisedMatricesAreProductsOfBytes) {
   Sketch s({N(), 5, 12});
   const Scheme scheme = MakeScheme(s, DType::kU8, 0.02, 100);
