@@ -122,7 +122,7 @@ class DimBuilder {
   using Terms = std::vector<Term>;
 
   static DimExpr Constant(int64_t value);
-  static DimExpr Symbol(absl::string_view name);
+  static DimExpr Symbol(absl::string_view name, bool is_signed);
   static DimExpr Make(Kind kind, std::vector<DimExpr> operands, bool opaque = false);
   static int Compare(const DimExpr& a, const DimExpr& b);
 
@@ -169,11 +169,11 @@ DimExpr DimBuilder::Constant(int64_t value) {
   return DimExpr(std::shared_ptr<const Node>(std::move(node)));
 }
 
-DimExpr DimBuilder::Symbol(absl::string_view name) {
+DimExpr DimBuilder::Symbol(absl::string_view name, bool is_signed) {
   auto node = std::make_shared<Node>();
   node->kind = Kind::kSymbol;
   node->name = std::string(name);
-  node->bounds = {0, kInfinity};
+  node->bounds = {is_signed ? -kInfinity : 0, kInfinity};
   node->hash = absl::HashOf(Kind::kSymbol, name);
   return DimExpr(std::shared_ptr<const Node>(std::move(node)));
 }
@@ -679,7 +679,12 @@ DimExpr::DimExpr(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
 
 DimExpr DimExpr::Symbol(absl::string_view name) {
   CHECK(!name.empty());
-  return DimBuilder::Symbol(name);
+  return DimBuilder::Symbol(name, /*is_signed=*/false);
+}
+
+DimExpr DimExpr::SignedSymbol(absl::string_view name) {
+  CHECK(!name.empty());
+  return DimBuilder::Symbol(name, /*is_signed=*/true);
 }
 
 Kind DimExpr::kind() const { return node_->kind; }

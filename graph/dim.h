@@ -3,8 +3,8 @@
 //
 // Values are immutable and canonical: two expressions that are equal as polynomials over atoms
 // (symbols, floor divisions, moduli, minima, maxima) compare equal and print alike, so passes can
-// prove shapes equal without a solver. A symbol stands for an integer >= 0. Cheap to copy (a shared
-// pointer). Thread-safe as an immutable value.
+// prove shapes equal without a solver. A symbol stands for an integer >= 0, a signed one for any.
+// Cheap to copy (a shared pointer). Thread-safe as an immutable value.
 //
 // Building an expression never fails: constants that overflow 64 bits stay unevaluated, and an
 // expression past kNodesMax nodes or kDepthMax levels (only a hostile file makes one) becomes
@@ -37,6 +37,8 @@ class DimExpr {
   DimExpr();                                      // the constant 0
   DimExpr(int64_t constant);                      // NOLINT: a constant is a dim
   static DimExpr Symbol(absl::string_view name);  // name is not empty
+  // For the contents of a tensor. A name is signed or it is not, the same everywhere.
+  static DimExpr SignedSymbol(absl::string_view name);
 
   Kind kind() const;
   bool is_constant() const { return kind() == Kind::kConstant; }
@@ -69,7 +71,7 @@ class DimExpr {
   }
   size_t hash() const;
 
-  // Bounds that hold for all symbol values >= 0; nullopt where none is known.
+  // Bounds that hold for all values of the symbols; nullopt where none is known.
   std::optional<int64_t> LowerBound() const;
   std::optional<int64_t> UpperBound() const;
 

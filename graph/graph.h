@@ -45,8 +45,8 @@ struct Value {
   DType dtype = DType::kInvalid;   // kInvalid until inferred
   std::optional<Shape> shape;      // nullopt until inferred
   std::optional<Tensor> constant;  // contents, when known at compile time
-  // Contents of an integer or bool tensor of rank <= 1 (or a few elements) as expressions,
-  // row-major; set whenever `constant` is set for such a tensor too.
+  // Contents of a tensor of rank <= 1 (or a few elements) as expressions, row-major, where they are
+  // whole numbers; set whenever `constant` is set for such a tensor of integers or bools too.
   std::optional<std::vector<DimExpr>> symbolic;
   NodeId producer = -1;  // -1: graph input, constant, or removed
 };
@@ -91,6 +91,14 @@ struct IndexBound {
   std::string reader;  // who demands it
 };
 
+// A symbol that stands for one element of an integer or bool input of the model: the request's
+// bytes give its value, beside the symbols that its shapes give.
+struct ValueSymbol {
+  std::string name;
+  ValueId input = kNoValue;
+  int64_t element = 0;  // row-major
+};
+
 class Graph {
  public:
   ValueId AddValue(Value value);
@@ -108,6 +116,8 @@ class Graph {
   ValueId Op(absl::string_view op_type, absl::string_view domain, std::vector<ValueId> inputs,
              absl::flat_hash_map<std::string, Attribute> attributes = {});
   void SetOutputs(std::vector<ValueId> outputs) { outputs_ = std::move(outputs); }
+  // In place of those added. What is no longer one must have no use.
+  void SetInputs(std::vector<ValueId> inputs) { inputs_ = std::move(inputs); }
   void RemoveNode(NodeId node);
   // Every use of `from`, graph outputs included, becomes `to`.
   void ReplaceUses(ValueId from, ValueId to);
@@ -135,6 +145,10 @@ class Graph {
   // One for each input: the tightest.
   void AddIndexBound(IndexBound bound);
   std::span<const IndexBound> index_bounds() const { return index_bounds_; }
+
+  // Which elements of inputs are followed as symbols.
+  void AddValueSymbol(ValueSymbol symbol) { value_symbols_.push_back(std::move(symbol)); }
+  std::span<const ValueSymbol> value_symbols() const { return value_symbols_; }
 
   // Removes nodes whose outputs nobody uses. Returns how many.
   int RemoveDeadNodes();
@@ -164,6 +178,7 @@ class Graph {
   std::vector<std::string> output_names_;
   std::vector<DimCheck> checks_;
   std::vector<IndexBound> index_bounds_;
+  std::vector<ValueSymbol> value_symbols_;
 };
 
 inline void Graph::AddCheck(DimCheck check) {

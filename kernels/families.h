@@ -12,6 +12,7 @@ std::span<const OpDefinition> ArgReduceOps();
 std::span<const OpDefinition> BinaryOps();
 std::span<const OpDefinition> CastOps();
 std::span<const OpDefinition> ChannelNormalizationOps();
+std::span<const OpDefinition> ControlOps();
 std::span<const OpDefinition> ConvOps();
 std::span<const OpDefinition> ConvTransposeOps();
 std::span<const OpDefinition> EinsumOps();

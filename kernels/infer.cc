@@ -1,5 +1,6 @@
 // Shape inference and constant folding in one pass over the nodes, since each feeds the other: a
 // folded Shape becomes the constant that a Reshape needs.
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,17 +36,24 @@ absl::Status CheckArity(const Node& node, const OpDefinition& op) {
   return absl::OkStatus();
 }
 
-// Contents of a short integer or bool constant as DimExprs.
+// Floats up to this size are followed where they are whole numbers: f32 has all of them.
+constexpr double kWholeFloatMax = 1 << 24;
+
+// Contents of a short constant as DimExprs, when they are whole numbers.
 void FollowConstant(Value& value) {
   const Tensor& tensor = *value.constant;
   const DType dtype = tensor.dtype();
-  if (!IsInteger(dtype) && dtype != DType::kBool) return;
   const int64_t count = tensor.element_count();
-  if (count > static_cast<int64_t>(kSymbolicElementsMax)) return;
+  if (count > static_cast<int64_t>(IsFloat(dtype) ? 1 : kSymbolicElementsMax)) return;
   std::vector<DimExpr> contents;
   for (int64_t i = 0; i < count; ++i) {
     // A u64 past the range of i64 is no dim.
     if (dtype == DType::kU64 && tensor.ValueAsInt64(i) < 0) return;
+    if (IsFloat(dtype)) {
+      const double number = tensor.ValueAsDouble(i);
+      if (!(std::abs(number) <= kWholeFloatMax) || number != std::floor(number)) return;
+      if (number == 0 && std::signbit(number)) return;
+    }
     contents.emplace_back(tensor.ValueAsInt64(i));
   }
   value.symbolic = std::move(contents);
@@ -139,30 +147,36 @@ void DropUnusedConstants(Graph& graph) {
 
 }  // namespace
 
+void InferConstant(Value& value) {
+  if (!value.constant.has_value()) return;
+  value.dtype = value.constant->dtype();
+  value.shape = Shape(value.constant->shape().begin(), value.constant->shape().end());
+  FollowConstant(value);
+}
+
+absl::Status InferNode(Graph& graph, NodeId id, const InferOptions& options) {
+  const Node& node = graph.node(id);
+  ASSIGN_OR_RETURN(const OpDefinition* op, RequireOp(node));
+  RETURN_IF_ERROR(CheckArity(node, *op));
+  InferContext context(node, graph);
+  RETURN_IF_ERROR(op->infer(context));
+  for (const ValueId output : node.outputs) {
+    if (output != kNoValue && !graph.value(output).shape.has_value()) {
+      return absl::InternalError(
+          absl::StrCat(node.Describe(), ": no shape for output '", graph.value(output).name, "'"));
+    }
+  }
+  if (!options.fold_constants) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const bool folded, Fold(graph, node, *op, options));
+  if (folded) graph.RemoveNode(id);
+  return absl::OkStatus();
+}
+
 absl::Status InferShapes(Graph& graph, const InferOptions& options) {
   for (size_t i = 0; i < graph.value_count(); ++i) {
-    Value& value = graph.value(static_cast<ValueId>(i));
-    if (!value.constant.has_value()) continue;
-    value.dtype = value.constant->dtype();
-    value.shape = Shape(value.constant->shape().begin(), value.constant->shape().end());
-    FollowConstant(value);
+    InferConstant(graph.value(static_cast<ValueId>(i)));
   }
-  for (const NodeId id : graph.Order()) {
-    const Node& node = graph.node(id);
-    ASSIGN_OR_RETURN(const OpDefinition* op, RequireOp(node));
-    RETURN_IF_ERROR(CheckArity(node, *op));
-    InferContext context(node, graph);
-    RETURN_IF_ERROR(op->infer(context));
-    for (const ValueId output : node.outputs) {
-      if (output != kNoValue && !graph.value(output).shape.has_value()) {
-        return absl::InternalError(absl::StrCat(node.Describe(), ": no shape for output '",
-                                                graph.value(output).name, "'"));
-      }
-    }
-    if (!options.fold_constants) continue;
-    ASSIGN_OR_RETURN(const bool folded, Fold(graph, node, *op, options));
-    if (folded) graph.RemoveNode(id);
-  }
+  for (const NodeId id : graph.Order()) RETURN_IF_ERROR(InferNode(graph, id, options));
   DropUnusedConstants(graph);
   return absl::OkStatus();
 }

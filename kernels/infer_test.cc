@@ -265,7 +265,11 @@ TEST(OpTable, NamesEachOperatorOnce) {
   for (const OpDefinition* op : AllOps()) {
     names.emplace_back(std::string(op->domain), std::string(op->name));
     EXPECT_NE(op->infer, nullptr) << op->name;
-    EXPECT_NE(op->reference, nullptr) << op->name;
+    // What passes make of control flow is never interpreted.
+    const bool is_resolved =
+        op->domain == "stampmill" &&
+        (op->name == "If" || op->name == "Repeat" || op->name == "Read" || op->name == "Dims");
+    EXPECT_EQ(op->reference == nullptr, is_resolved) << op->name;
     EXPECT_EQ(FindOp(op->domain, op->name), op);
   }
   std::sort(names.begin(), names.end());

@@ -122,6 +122,12 @@ absl::Status InferContext::SetOutput(size_t i, DType dtype, Shape shape) {
                                 ", but was declared ", ToString(*value.shape)));
     }
   }
+  // A dim that a request's contents give may be anything.
+  for (const DimExpr& dim : shape) {
+    if (dim.LowerBound().has_value()) continue;
+    RETURN_IF_ERROR(Check(Min(1, Max(0, dim + 1)), absl::StrCat("output ", i, " ('", value.name,
+                                                                "') would have a dim below 0")));
+  }
   value.dtype = dtype;
   value.shape = std::move(shape);
   return absl::OkStatus();
@@ -136,6 +142,10 @@ const Shape* InferContext::OutputShape(size_t i) const {
   if (!HasOutput(i)) return nullptr;
   const Value& value = graph_.value(node_.outputs[i]);
   return value.shape.has_value() ? &*value.shape : nullptr;
+}
+
+DType InferContext::OutputDType(size_t i) const {
+  return HasOutput(i) ? graph_.value(node_.outputs[i]).dtype : DType::kInvalid;
 }
 
 absl::Status InferContext::Check(const DimExpr& nonzero, absl::string_view what) {

@@ -57,6 +57,7 @@ class InferContext {
   bool HasOutput(size_t i) const;
   // As set before; null for an output that is left out or not set yet.
   const Shape* OutputShape(size_t i) const;
+  DType OutputDType(size_t i) const;  // kInvalid likewise
 
   // A condition on the shapes of requests without which the inferred shapes are wrong; it becomes
   // a Program::Check. INVALID_ARGUMENT when it can never hold. `what` says what must hold.
@@ -120,6 +121,20 @@ class LowerContext {
                            std::vector<ValueId> outputs) = 0;
   // `output` has the bytes of `input` under another shape (Reshape and kin): no launch.
   virtual void EmitAlias(ValueId input, ValueId output) = 0;
+
+  // A value that shares the elements of `base`, row-major, from `offset` on. Stages read and write
+  // it as any other; reads of `base` see what was written to it.
+  virtual ValueId NewSlice(ValueId base, Shape shape, const DimExpr& offset,
+                           absl::string_view name) = 0;
+  // What is emitted until EndRepeat runs `trips` times, one after the other. Gives the number of
+  // the iteration, from 0, a symbol that the stages within may use: offsets of slices, Dims.
+  // Values written in one iteration are read in the next only through slices of values that are
+  // written before the repeat as well.
+  virtual DimExpr BeginRepeat(const DimExpr& trips) = 0;
+  virtual void EndRepeat() = 0;
+  // `symbol` has the value of `scalar`'s one element, cut to [0, limit], from here on: the host
+  // waits for it. A name is used once.
+  virtual void EmitRead(ValueId scalar, absl::string_view symbol, const DimExpr& limit) = 0;
 };
 
 struct Variant {
@@ -162,6 +177,10 @@ struct InferOptions {
   int64_t fold_limit_bytes = int64_t{1} << 30;
 };
 absl::Status InferShapes(Graph& graph, const InferOptions& options);
+// The same for one node whose inputs are inferred.
+absl::Status InferNode(Graph& graph, NodeId node, const InferOptions& options);
+// Dtype, shape and contents of a value that is constant.
+void InferConstant(Value& value);
 
 // Executes the graph with references: `inputs` in the order of graph.inputs(), results in the order
 // of graph.outputs(). Independent of every lowering and of LLVM.

@@ -24,6 +24,7 @@ const std::vector<const OpDefinition*>& List() {
         BinaryOps(),
         CastOps(),
         ChannelNormalizationOps(),
+        ControlOps(),
         ConvOps(),
         ConvTransposeOps(),
         EinsumOps(),

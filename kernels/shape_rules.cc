@@ -192,6 +192,8 @@ absl::Status FollowMoves(InferContext& context, std::span<const size_t> data, Re
 absl::Status FollowElements(InferContext& context, FollowFunction follow) {
   const Shape* shape = context.OutputShape(0);
   if (follow == nullptr || shape == nullptr || !IsConstant(*shape)) return absl::OkStatus();
+  // What is followed computes as integers do.
+  if (IsFloat(context.OutputDType(0))) return absl::OkStatus();
   const Dims dims = ConstantShape(*shape);
   int64_t count = 1;
   for (const int64_t dim : dims) {

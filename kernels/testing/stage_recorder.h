@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "graph/graph.h"
 #include "graph/nest.h"
@@ -40,6 +41,11 @@ class StageRecorder : public LowerContext {
   void EmitLibrary(Library library, std::vector<ValueId> operands,
                    std::vector<ValueId> outputs) override;
   void EmitAlias(ValueId input, ValueId output) override;
+  ValueId NewSlice(ValueId base, Shape shape, const DimExpr& offset,
+                   absl::string_view name) override;
+  DimExpr BeginRepeat(const DimExpr& trips) override;
+  void EndRepeat() override;
+  void EmitRead(ValueId scalar, absl::string_view symbol, const DimExpr& limit) override;
 
   const std::vector<Stage>& stages() const { return stages_; }
   const std::vector<Alias>& aliases() const { return aliases_; }
@@ -49,15 +55,31 @@ class StageRecorder : public LowerContext {
   absl::Status Run(std::vector<Tensor>& values, const DimExpr::SymbolValue& symbol) const;
 
  private:
-  // Stages and aliases in the order emitted.
+  // What was emitted, in order.
   struct Step {
-    bool is_alias;
-    size_t index;
+    enum class Kind { kStage, kAlias, kBegin, kEnd, kRead } kind;
+    size_t index = 0;          // kStage, kAlias
+    DimExpr count{};           // kBegin: trips; kRead: the limit
+    std::string symbol{};      // kBegin, kRead
+    ValueId value = kNoValue;  // kRead
+  };
+  struct Slice {
+    ValueId base;
+    DimExpr offset;
   };
 
+  // Runs the steps from `first` to the end of the repeat that it lies in, or of all; gives where.
+  absl::StatusOr<size_t> RunSteps(size_t first, std::vector<Tensor>& values,
+                                  const DimExpr::SymbolValue& symbol) const;
   absl::Status RunStage(const Stage& stage, std::vector<Tensor>& values,
                         const DimExpr::SymbolValue& symbol) const;
-  absl::StatusOr<Tensor> ValueOf(ValueId id, const std::vector<Tensor>& values) const;
+  absl::Status RunAlias(const Alias& alias, std::vector<Tensor>& values,
+                        const DimExpr::SymbolValue& symbol) const;
+  absl::StatusOr<Tensor> ValueOf(ValueId id, std::vector<Tensor>& values,
+                                 const DimExpr::SymbolValue& symbol) const;
+  // The tensor that a stage writes, made when it is first written.
+  absl::StatusOr<Tensor> TargetOf(ValueId id, std::vector<Tensor>& values,
+                                  const DimExpr::SymbolValue& symbol) const;
   absl::StatusOr<std::vector<int64_t>> DimsOf(ValueId id, const DimExpr::SymbolValue& symbol) const;
 
   Graph& graph_;
@@ -66,6 +88,7 @@ class StageRecorder : public LowerContext {
   std::vector<Stage> stages_;
   std::vector<Alias> aliases_;
   std::vector<Step> steps_;
+  absl::flat_hash_map<ValueId, Slice> slices_;
 };
 
 }  // namespace stampmill
