@@ -30,6 +30,7 @@ BatchBinding::BatchBinding(const Model* model, ModelStep* step, TensorPool* pool
       step_(*step),
       pool_(*pool),
       shapes_(model->inputs().size()),
+      contents_(model->inputs().size()),
       outputs_(model->outputs().size()) {
   for (const TensorShape& shape : shapes_) shape_pointers_.push_back(&shape);
 }
@@ -54,7 +55,9 @@ absl::Status BatchBinding::BeginStep(std::span<Request* const> batch) {
     shapes_[i] = batch.front()->inputs[i].shape;
     if (batch.size() > 1) shapes_[i].set(0, rows_);
   }
-  RETURN_IF_ERROR(step_.Begin(shape_pointers_));
+  // With contents that matter every request runs alone.
+  for (size_t i = 0; i < shapes_.size(); ++i) contents_[i] = batch.front()->inputs[i].bytes;
+  RETURN_IF_ERROR(step_.Begin(shape_pointers_, contents_));
   for (size_t i = 0; i < shapes_.size(); ++i) {
     uint64_t given = 0;
     for (const Request* request : batch) given += request->inputs[i].bytes.size();

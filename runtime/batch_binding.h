@@ -50,6 +50,7 @@ class BatchBinding {
   bool pool_is_full_ = false;
   std::vector<TensorShape> shapes_;  // of the batch's inputs
   std::vector<const TensorShape*> shape_pointers_;
+  std::vector<std::span<const std::byte>> contents_;
   std::vector<OutputPlace> outputs_;
 };
 

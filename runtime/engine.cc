@@ -359,6 +359,7 @@ bool Engine::FinishStep(ServedModel& model) {
     FailStep(model, status);
     return true;
   }
+  if (model.step_->unfinished() && ContinueStep(model)) return true;
   int64_t rows = 0;
   const int64_t now = Now();
   for (Request* request : model.running_) {
@@ -379,6 +380,24 @@ bool Engine::FinishStep(ServedModel& model) {
   model.scheduler_.StepEnded(static_cast<int64_t>(model.running_.size()),
                              now - model.step_times_.compute_start, now);
   model.running_.clear();
+  return true;
+}
+
+bool Engine::ContinueStep(ServedModel& model) {
+  const int64_t now = Now();
+  const bool wanted = std::ranges::any_of(
+      model.running_, [&](const Request* request) { return OutcomeOf(*request, now).ok(); });
+  if (!wanted || stopping_.load(std::memory_order_relaxed)) {
+    model.step_->Abandon();
+    for (Request* request : model.running_) {
+      if (request->status.ok() && OutcomeOf(*request, now).ok()) request->status = ShuttingDown();
+    }
+    return false;
+  }
+  if (absl::Status status = model.step_->Continue(*model.queue_, ++model.signal_); !status.ok()) {
+    model.queue_.reset();
+    FailStep(model, status);
+  }
   return true;
 }
 

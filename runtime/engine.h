@@ -104,6 +104,9 @@ class Engine {
   bool DropExpired(ServedModel& model);
   bool StartStep(ServedModel& model);
   bool FinishStep(ServedModel& model);
+  // The next piece of a step that runs in pieces, as long as anybody waits for its end; false when
+  // it is over before it, with results that nobody gets.
+  bool ContinueStep(ServedModel& model);
   // Binds the running requests, or as many of them as can be bound together; puts the rest back.
   absl::Status BindBatch(ServedModel& model);
   // Whether the model must go on waiting for pool memory; and the beginning of that wait.

@@ -467,5 +467,78 @@ TEST(EngineTest, ADeadlineThatASubmitterFoundWakesTheEngineThread) {
   }
 }
 
+// More iterations than any machine makes.
+constexpr int64_t kForEver = int64_t{1} << 40;
+
+TEST(EngineRepeatTest, RequestsThatAskForDifferentCountsGetTheirOwn) {
+  EngineFixture f;
+  const auto model = *f.ServeImage(*MakeRepeatModel({.trips = RepeatModelOptions::Trips::kInput}));
+  const Values in = {1, 2, 3, 4};
+  const std::vector<std::vector<int64_t>> counts = {{5}, {0}, {20000}};
+  for (const std::vector<int64_t>& count : counts) {
+    RequestHandle request = f.MakeRepeatRequest(*model, in, count);
+    ASSERT_TRUE(f.engine->Submit(request).ok());
+  }
+  for (const std::vector<int64_t>& count : counts) {
+    const RequestHandle ready = f.TurnUntilReady();
+    ASSERT_TRUE(ready->status.ok()) << ready->status;
+    EXPECT_EQ(f.Values(ready->outputs[0])[0], 1 + count[0]);
+  }
+}
+
+TEST(EngineRepeatTest, ACancelEndsALoopThatWouldRunForEver) {
+  EngineFixture f;
+  const auto model = *f.ServeImage(*MakeRepeatModel({.trips = RepeatModelOptions::Trips::kInput}));
+  const Values in = {1, 2, 3, 4};
+  const std::vector<int64_t> count = {kForEver}, few = {2};
+  RequestHandle request = f.MakeRepeatRequest(*model, in, count);
+  const RequestTag tag = request->tag();
+  ASSERT_TRUE(f.engine->Submit(request).ok());
+  for (int turn = 0; turn < 10; ++turn) {
+    f.engine->Turn();
+    f.engine->CheckInvariants();
+    EXPECT_EQ(f.engine->PopReady(), nullptr);
+  }
+  RequestHandle other = f.MakeRepeatRequest(*model, in, few);
+  ASSERT_TRUE(f.engine->Submit(other).ok());
+  f.engine->Cancel(tag);
+  RequestHandle ready = f.TurnUntilReady();
+  EXPECT_TRUE(absl::IsCancelled(ready->status)) << ready->status;
+  ready = f.TurnUntilReady();
+  ASSERT_TRUE(ready->status.ok()) << ready->status;
+  EXPECT_EQ(f.Values(ready->outputs[0]), Values({3, 4, 5, 6}));
+}
+
+TEST(EngineRepeatTest, ADeadlineEndsALoopThatWouldRunForEver) {
+  SimulatedClock clock(1);
+  EngineFixture f({.clock = &clock});
+  const auto model = *f.ServeImage(
+      *MakeRepeatModel({.trips = RepeatModelOptions::Trips::kWhile, .count = kForEver}));
+  const Values in = {std::numeric_limits<int32_t>::min(), 0, 0, 0};
+  const std::vector<int64_t> count = {0};
+  RequestHandle request = f.MakeRepeatRequest(*model, in, count);
+  request->deadline_nanos = clock.NowNanos() + 1000;
+  ASSERT_TRUE(f.engine->Submit(request).ok());
+  for (int turn = 0; turn < 10; ++turn) f.engine->Turn();
+  EXPECT_EQ(f.engine->PopReady(), nullptr);
+  clock.Advance(2000);
+  const RequestHandle ready = f.TurnUntilReady();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(ready->status)) << ready->status;
+}
+
+TEST(EngineRepeatTest, StoppingEndsALoopThatWouldRunForEver) {
+  EngineFixture f;
+  const auto model = *f.ServeImage(*MakeRepeatModel({.count = kForEver}));
+  const Values in = {1, 2, 3, 4};
+  const std::vector<int64_t> count = {0};
+  f.engine->Start();
+  RequestHandle request = f.MakeRepeatRequest(*model, in, count);
+  ASSERT_TRUE(f.engine->Submit(request).ok());
+  f.engine->Stop();
+  const RequestHandle ready = f.engine->PopReady();
+  ASSERT_NE(ready, nullptr);
+  EXPECT_TRUE(absl::IsUnavailable(ready->status)) << ready->status;
+}
+
 }  // namespace
 }  // namespace stampmill

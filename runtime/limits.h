@@ -43,6 +43,12 @@ inline constexpr int32_t kStepPlansMin = 2;
 inline constexpr int32_t kStepPlansMax = 64;
 static_assert(kStepPlansMin >= 1 && kStepPlansMin <= kStepPlansMax);
 
+// Commands of one step that are kept with its plan. Programs with longer repeats run in pieces of
+// at most so many commands, or about so long: a cancel waits for one of them.
+inline constexpr size_t kPlanCommandsMax = 4096;
+inline constexpr size_t kPieceCommandsMax = 512;
+inline constexpr int64_t kPieceNanosMax = 1'000'000;
+
 // A configuration or override file; the largest known config.pbtxt has a few KiB.
 inline constexpr uint64_t kConfigFileBytesMax = uint64_t{4} << 20;
 

@@ -54,6 +54,7 @@ class LocalRunner {
   uint64_t signal_ = 0;
   std::vector<TensorShape> shapes_;
   std::vector<const TensorShape*> shape_pointers_;
+  std::vector<std::span<const std::byte>> contents_;
 };
 
 }  // namespace stampmill

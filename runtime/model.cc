@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "devices/limits.h"
 #include "graph/tensor.h"
+#include "runtime/program_cursor.h"
 
 namespace stampmill {
 namespace {
@@ -20,9 +21,12 @@ ModelTensor Describe(const ProgramTensor& tensor) {
   return result;
 }
 
-// Symbols that no input dim sets could never get a value.
+// Symbols of requests that no input sets could never get a value.
 absl::Status CheckSymbolsAreBound(const Program& program) {
-  std::vector<bool> bound(program.symbols.size(), false);
+  std::vector<bool> bound(program.RequestSymbols(), false);
+  for (const Program::ValueSymbol& symbol : program.value_symbols) {
+    bound[static_cast<size_t>(symbol.symbol)] = true;
+  }
   for (const ProgramTensor& input : program.inputs) {
     for (const ProgramDim& dim : input.dims) {
       if (dim.fixed >= 0) continue;
@@ -36,7 +40,7 @@ absl::Status CheckSymbolsAreBound(const Program& program) {
   for (size_t i = 0; i < bound.size(); ++i) {
     if (!bound[i]) {
       return absl::DataLossError(
-          absl::StrCat("program: symbol '", program.symbols[i], "' is in no input's shape"));
+          absl::StrCat("program: symbol '", program.symbols[i], "' is in no input"));
     }
   }
   return absl::OkStatus();
@@ -157,7 +161,7 @@ int32_t Model::FindOutput(absl::string_view name) const {
 absl::Status Model::BindSymbols(std::span<const TensorShape* const> shapes,
                                 std::span<int64_t> values) const {
   const Program& program = image_.program;
-  std::fill(values.begin(), values.begin() + static_cast<ptrdiff_t>(program.symbols.size()), -1);
+  std::fill(values.begin(), values.begin() + static_cast<ptrdiff_t>(program.RequestSymbols()), -1);
   for (size_t i = 0; i < shapes.size(); ++i) {
     const TensorShape& shape = *shapes[i];
     const ProgramTensor& input = program.inputs[i];
@@ -183,6 +187,31 @@ absl::Status Model::BindSymbols(std::span<const TensorShape* const> shapes,
       }
       value = shape[d];
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Model::BindValues(std::span<const std::span<const std::byte>> contents,
+                               std::span<int64_t> values) const {
+  for (const Program::ValueSymbol& symbol : program().value_symbols) {
+    const auto input = static_cast<size_t>(symbol.input);
+    const ModelTensor& tensor = inputs_[input];
+    const size_t size = SizeBytes(tensor.dtype);
+    const size_t count = input < contents.size() ? contents[input].size() / size : 0;
+    if (static_cast<size_t>(symbol.element) >= count) {
+      return absl::InvalidArgumentError(absl::StrCat("input '", tensor.name, "': element ",
+                                                     symbol.element, ": limit ", count,
+                                                     " elements, and it must be known"));
+    }
+    const int64_t value = LoadAsInt64(
+        tensor.dtype, contents[input].data() + static_cast<size_t>(symbol.element) * size);
+    // Of what u64 holds, the upper half comes out negative.
+    if (value == kBadDim || (tensor.dtype == DType::kU64 && value < 0)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("input '", tensor.name, "': element ", symbol.element,
+                       ": a count or choice that does not fit into 63 bits"));
+    }
+    values[static_cast<size_t>(symbol.symbol)] = tensor.dtype == DType::kBool ? value != 0 : value;
   }
   return absl::OkStatus();
 }

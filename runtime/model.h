@@ -71,6 +71,13 @@ class Model {
   absl::Status BindSymbols(std::span<const TensorShape* const> shapes,
                            std::span<int64_t> values) const;
 
+  // Some elements of inputs are followed as symbols: a step must know the inputs' contents.
+  bool HasValueSymbols() const { return !program().value_symbols.empty(); }
+  // Puts them into the program's symbols; `contents` are the bytes of each input, without
+  // alignment. INVALID_ARGUMENT names an element that no symbol can have or that is not there.
+  absl::Status BindValues(std::span<const std::span<const std::byte>> contents,
+                          std::span<int64_t> values) const;
+
   // INVALID_ARGUMENT when an element of this input is a position that an operator has not
   // (Program::IndexBound): names input, element, limits and operator. `bytes` need no alignment.
   absl::Status CheckIndices(int32_t input, std::span<const std::byte> bytes) const;

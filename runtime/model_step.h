@@ -2,10 +2,14 @@
 // sizes, offsets of temporaries and launches, and the addresses of inputs and outputs to their
 // places in them.
 //
-// What follows from shapes alone is a plan, prepared once for a shape signature and kept while it
-// is among the lately used; all plans are allocated when the ModelStep is made, and a new signature
-// reuses the oldest. Binding a step of a known signature writes only addresses. The arena of
-// temporaries and the staging memory grow when a signature needs more than any before.
+// What follows from the shapes alone, and from the elements of inputs that the program follows, is
+// a plan, prepared once for such a signature and kept while it is among the lately used; a new
+// signature reuses the oldest. Binding a step of a known signature writes only addresses. Plans,
+// the arena of temporaries and the staging memory grow when a signature needs more than any before.
+//
+// A program with long repeats, or with reads, is submitted in pieces: the next one is made when the
+// one before has run, so that a loop needs no memory for its iterations and ends when nobody waits
+// for it any more.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +23,7 @@
 #include "compiler/program/program.h"
 #include "devices/device.h"
 #include "runtime/model.h"
+#include "runtime/program_cursor.h"
 
 namespace stampmill {
 
@@ -35,9 +40,11 @@ class ModelStep {
                                                            ReserveFunction reserve);
   ~ModelStep();
 
-  // Chooses or prepares the plan for inputs of these shapes, in the model's order. INVALID_ARGUMENT
-  // for shapes that do not fit or fail one of the program's checks, RESOURCE_EXHAUSTED for memory.
-  absl::Status Begin(std::span<const TensorShape* const> shapes);
+  // Chooses or prepares the plan for inputs of these shapes and contents, in the model's order;
+  // what contents must be given Model::HasValueSymbols says. INVALID_ARGUMENT for shapes that do
+  // not fit or fail one of the program's checks, RESOURCE_EXHAUSTED for memory.
+  absl::Status Begin(std::span<const TensorShape* const> shapes,
+                     std::span<const std::span<const std::byte>> contents = {});
 
   // After Begin.
   uint64_t input_bytes(int32_t input) const;
@@ -60,11 +67,18 @@ class ModelStep {
   void CopyBefore(BufferRef source, BufferRef target);
   void CopyAfter(BufferRef source, BufferRef target);
 
-  // Gives copies, program and copies to `queue`, then a signal of `signal_value`. All inputs and
-  // outputs are bound.
+  // Gives copies, program and copies to `queue`, then a signal of `signal_value`; of a program that
+  // runs in pieces the first. All inputs and outputs are bound.
   absl::Status Submit(Queue& queue, uint64_t signal_value);
-  // The same command by command, for profiles: calls `ran` with the index of each of the program's
-  // commands once it is done.
+  // Pieces are left to be submitted by Continue, once the signal of the one before has passed.
+  bool unfinished() const { return unfinished_; }
+  absl::Status Continue(Queue& queue, uint64_t signal_value);
+  // Gives up what is left of a step.
+  void Abandon() { unfinished_ = false; }
+  // Submit and Continue to the end; blocks.
+  absl::Status Run(Queue& queue, uint64_t& signal_value);
+  // The same command by command, for profiles: calls `before` and `after` with the index of each of
+  // the program's commands, in a repeat each time.
   absl::Status SubmitEach(Queue& queue, uint64_t& signal_value,
                           const std::function<void(size_t command)>& before,
                           const std::function<void(size_t command)>& after);
@@ -76,18 +90,36 @@ class ModelStep {
 
  private:
   struct Plan;
-  // Where the address of an input or output stands in a plan.
+  struct Places;
+  struct Commands;
+  // Where the address of an input, an output or a temporary stands in a list of commands.
   struct Place {
     int32_t command;
-    int32_t ref;  // index into refs; kCopySource, kTarget
+    int32_t ref;      // index into refs; kCopySource, kTarget
+    uint64_t offset;  // from the buffer's begin
   };
 
   explicit ModelStep(const Model* model);
-  void FindPlaces();
   absl::Status PreparePlan(Plan& plan);
+  absl::Status EvaluatePlan(Plan& plan);
   absl::Status CheckValues(const Plan& plan, int32_t failed_place) const;
-  absl::Status BuildCommands(Plan& plan);
-  BufferRef RefOf(const Plan& plan, int32_t buffer) const;
+  absl::Status SizeBuffers(Plan& plan);
+  // Which buffers the commands use that may run.
+  void FindUsedBuffers(const Plan& plan);
+  // All commands of the program, if they are few enough to be kept.
+  absl::Status BuildWhole(Plan& plan);
+  // Appends command `c` of the program.
+  absl::Status Append(const Plan& plan, int32_t c, Commands& commands, Places* places) const;
+  absl::StatusOr<LaunchCommand> MakeLaunch(const Plan& plan, int32_t c, Commands& commands,
+                                           Places* places) const;
+  absl::StatusOr<BufferRef> RefOf(const Plan& plan, const ProgramCommand& command, size_t i) const;
+  // Notes where the address of the command that is being appended to the plan's stands.
+  void Note(const Plan& plan, const ProgramCommand& command, size_t i, int32_t ref, BufferRef made,
+            Places& places) const;
+  BufferRef BufferAt(const Plan& plan, int32_t buffer) const;
+  absl::Status SubmitPiece(Queue& queue, uint64_t signal_value);
+  absl::Status FillPiece();
+  absl::Status FinishRead();
   void RebaseArena(Plan& plan);
   void BindBuffer(int32_t buffer, BufferRef bytes);
   absl::Status Grow(Buffer& buffer, uint64_t size_bytes);
@@ -98,10 +130,15 @@ class ModelStep {
   std::vector<Plan> plans_;
   Plan* current_ = nullptr;
   uint64_t uses_ = 0;
-  std::vector<int64_t> symbol_values_;                       // of the step being begun
-  std::vector<std::vector<Place>> places_;                   // by buffer; inputs and outputs only
-  std::vector<std::pair<int32_t, Place>> temporary_places_;  // buffer and place
-  size_t ref_count_ = 0, dim_count_ = 0;                     // of all launches
+  std::vector<int64_t> symbol_values_;  // of the step being begun
+  std::vector<BufferRef> bound_;        // by buffer; inputs and outputs only
+  std::vector<uint8_t> used_;           // by buffer
+  LateDims late_;
+  ProgramCursor cursor_;
+  std::unique_ptr<Commands> piece_;  // null unless the program has regions or reads
+  bool unfinished_ = false;
+  int32_t pending_read_ = -1;  // the command that the piece in flight ends before
+  int32_t held_ = -1;          // the next command, which the last piece had no room for
   MemoryPlanScratch plan_scratch_;
   Buffer arena_, staging_;
   uint64_t staging_used_ = 0;

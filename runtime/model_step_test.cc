@@ -1,6 +1,8 @@
 #include "runtime/model_step.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -115,6 +117,91 @@ TEST_F(ModelStepTest, SizesThatOverflowAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Begin(int64_t{1} << 40, int64_t{1} << 40)));
   EXPECT_TRUE(absl::IsInvalidArgument(Begin(1, int64_t{1} << 62)));
   EXPECT_TRUE(absl::IsInvalidArgument(Begin(int64_t{1} << 30, int64_t{1} << 20)));
+}
+
+using Trips = RepeatModelOptions::Trips;
+
+// OUT of a model that adds 1 so many times, for IN of rows x 4 elements from `first` on.
+absl::StatusOr<std::vector<int32_t>> RunRepeat(LocalRunner& runner, int64_t rows, int32_t first,
+                                               int64_t count) {
+  Tensor in = *Tensor::Allocate(DType::kI32, {rows, 4});
+  for (size_t i = 0; i < static_cast<size_t>(rows * 4); ++i) {
+    in.mutable_values<int32_t>()[i] = first + static_cast<int32_t>(i);
+  }
+  const std::vector<Tensor> inputs = {in, Tensor::FromInt64({1}, std::vector<int64_t>{count})};
+  auto outputs = runner.Run(inputs);
+  if (!outputs.ok()) return outputs.status();
+  const std::span<const int32_t> values = (*outputs)[0].values<int32_t>();
+  return std::vector<int32_t>(values.begin(), values.end());
+}
+
+std::unique_ptr<LocalRunner> MakeRepeatRunner(const RepeatModelOptions& options, Device* device) {
+  auto runner = LocalRunner::Create(*MakeRepeatModel(options), device);
+  CHECK_OK(runner);
+  return *std::move(runner);
+}
+
+TEST(RepeatTest, RunsAsOftenAsTheProgramSays) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{7},
+                              static_cast<int64_t>(kPlanCommandsMax) * 3 + 1}) {
+    const auto runner = MakeRepeatRunner({.count = count}, device.get());
+    const auto out = RunRepeat(*runner, 2, 5, 0);
+    ASSERT_TRUE(out.ok()) << out.status();
+    for (size_t i = 0; i < out->size(); ++i) {
+      ASSERT_EQ((*out)[i], 5 + static_cast<int32_t>(i) + count) << count;
+    }
+  }
+}
+
+TEST(RepeatTest, FollowsTheContentsOfAnInput) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  const auto runner = MakeRepeatRunner({.trips = Trips::kInput}, device.get());
+  for (int round = 0; round < 2; ++round) {
+    for (const int64_t count : {4, 1, 0, 9, -3}) {
+      const auto out = RunRepeat(*runner, 1, 100, count);
+      ASSERT_TRUE(out.ok()) << out.status();
+      EXPECT_EQ((*out)[0], 100 + std::max<int64_t>(count, 0));
+    }
+  }
+  const auto refused = RunRepeat(*runner, 1, 0, std::numeric_limits<int64_t>::min());
+  EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << refused.status();
+}
+
+TEST(RepeatTest, TheHostReadsHowOften) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  const auto runner = MakeRepeatRunner({.trips = Trips::kRead, .count = 50}, device.get());
+  for (const int32_t first : {3, 0, 20000, -5}) {
+    const auto out = RunRepeat(*runner, 3, first, 0);
+    ASSERT_TRUE(out.ok()) << out.status();
+    EXPECT_EQ((*out)[1], first + 1 + std::clamp(first, 0, 50));
+  }
+}
+
+TEST(RepeatTest, GoesOnWhileWhatTheHostReadsSaysSo) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  for (const bool guarded : {false, true}) {
+    const auto runner =
+        MakeRepeatRunner({.trips = Trips::kWhile, .count = 1000, .guarded = guarded}, device.get());
+    for (const int64_t rows : {1, 5, 2}) {
+      const auto out = RunRepeat(*runner, rows, -30, 0);
+      ASSERT_TRUE(out.ok()) << out.status();
+      const bool left_out = guarded && rows > 2;
+      EXPECT_EQ((*out)[0], left_out ? -30 : 1) << rows;
+    }
+  }
+}
+
+TEST(RepeatTest, ItsProfileCountsAllIterations) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  const auto runner = MakeRepeatRunner({.trips = Trips::kWhile, .count = 40}, device.get());
+  const std::vector<Tensor> inputs = {*Tensor::Allocate(DType::kI32, {1, 4}),
+                                      Tensor::FromInt64({1}, std::vector<int64_t>{0})};
+  const auto nanos = runner->Profile(inputs, 2);
+  ASSERT_TRUE(nanos.ok()) << nanos.status();
+  ASSERT_EQ(nanos->size(), 4u);
+  EXPECT_GT((*nanos)[1], 0);
+  EXPECT_EQ((*nanos)[2], 0);  // the read
 }
 
 TEST(LocalRunnerTest, RunsAModelAndItsProfile) {

@@ -7,6 +7,7 @@
 #include "base/status_macros.h"
 #include "compiler/onnx/importer.h"
 #include "compiler/passes/compile_model.h"
+#include "compiler/passes/control_flow.h"
 #include "compiler/program/program.h"
 #include "devices/target.h"
 #include "graph/dim.h"
@@ -116,8 +117,7 @@ absl::StatusOr<ModelInspection> InspectModel(const std::string& path, absl::stri
     inspection.inputs.push_back(DescribeTensor(graph.value(id), graph.value(id).name));
   }
   // Shapes of outputs are inferred; where that fails, DescribeCompiled says why.
-  Graph inferred = graph;
-  InferShapes(inferred, {}).IgnoreError();
+  const Graph inferred = ResolveControlFlow(graph).value_or(graph);
   for (size_t i = 0; i < inferred.outputs().size(); ++i) {
     inspection.outputs.push_back(
         DescribeTensor(inferred.value(inferred.outputs()[i]), inferred.output_names()[i]));

@@ -280,7 +280,8 @@ absl::Status ServedModel::Warm() {
     one_row.push_back(shape);
   }
   if (config_.proto().model_warmup().empty()) {
-    return fixed ? WarmOnce(std::move(one_row)) : absl::OkStatus();
+    // Zeros may be no contents that the model takes.
+    return fixed && !model_->HasValueSymbols() ? WarmOnce(std::move(one_row)) : absl::OkStatus();
   }
   for (const inference::ModelWarmup& sample : config_.proto().model_warmup()) {
     std::vector<TensorShape> shapes;
@@ -312,7 +313,14 @@ absl::Status ServedModel::Warm() {
 absl::Status ServedModel::WarmOnce(std::vector<TensorShape> shapes) {
   std::vector<const TensorShape*> pointers;
   for (const TensorShape& shape : shapes) pointers.push_back(&shape);
-  RETURN_IF_ERROR(step_->Begin(pointers));
+  int64_t elements = 0;
+  for (const Program::ValueSymbol& symbol : model_->program().value_symbols) {
+    elements = std::max(elements, symbol.element + 1);
+  }
+  const std::vector<int64_t> zeros(static_cast<size_t>(elements));
+  const std::vector<std::span<const std::byte>> contents(inputs_.size(),
+                                                         std::as_bytes(std::span(zeros)));
+  RETURN_IF_ERROR(step_->Begin(pointers, contents));
   uint64_t staging_bytes = 0;
   for (size_t i = 0; i < inputs_.size(); ++i) {
     staging_bytes += ModelStep::StagingBytes(step_->input_bytes(static_cast<int32_t>(i)));
@@ -331,8 +339,7 @@ absl::Status ServedModel::WarmOnce(std::vector<TensorShape> shapes) {
     const auto index = static_cast<int32_t>(o);
     step_->BindOutput(index, step_->TakeStaging(step_->output_bytes(index)));
   }
-  RETURN_IF_ERROR(step_->Submit(*queue_, ++signal_));
-  RETURN_IF_ERROR(queue_->Synchronize(signal_));
+  RETURN_IF_ERROR(step_->Run(*queue_, signal_));
   step_->ReleaseStaging();
   return absl::OkStatus();
 }

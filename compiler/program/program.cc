@@ -1,4 +1,4 @@
-// Byte table of a program (little endian, version 2). string = u32 length and bytes; list of X =
+// Byte table of a program (little endian, version 3). string = u32 length and bytes; list of X =
 // u32 count and so many X; place, index = i32, -1 where none; digest = 32 bytes.
 //
 //   8 bytes        magic "STMPPRG\0"
@@ -9,6 +9,7 @@
 //   list of        dims: u8 kind, i32 a, i32 b, i64 value
 //   list of        checks: place, string message
 //   list of        index bounds: index input, i64 limit, string reader
+//   list of        value symbols: i32 symbol, index input, i64 element
 //   list of tensor inputs, then outputs: string name, u8 dtype, list of {i64 fixed, place}, buffer
 //   list of        buffers: u8 kind, size place, index, u64 weight_offset, u64 weight_size,
 //                  i32 first_command, i32 last_command
@@ -16,8 +17,10 @@
 //   digest, u64    weights, weights_size
 //   list of        segments: string device_kind, i32 first_command, i32 command_count
 //   list of        commands: u8 kind, index artifact, string entry, list of buffer index, list of
-//   dim
-//                  place, places of tasks, scratch, flops, bytes, u8 fill_value, string label
+//                  offset place, list of dim place, places of tasks, scratch, flops, bytes, u8
+//                  fill_value, i32 symbol, limit place, u8 dtype, string label
+//   list of        regions: u8 kind, i32 first_command, i32 command_count, count place, i32
+//                  iteration, proceed place, i32 trips
 //   string         batch_symbol
 //   string         batch_reason
 //   ... and nothing after it
@@ -69,13 +72,27 @@ void Write(ByteWriter& out, const ProgramCommand& command) {
   out.I32(command.artifact);
   out.String(command.entry);
   Write(out, command.buffers);
+  Write(out, command.offsets);
   Write(out, command.dims);
   out.I32(command.tasks_place);
   out.I32(command.scratch_place);
   out.I32(command.flops_place);
   out.I32(command.bytes_place);
   out.U8(command.fill_value);
+  out.I32(command.symbol);
+  out.I32(command.limit_place);
+  out.U8(static_cast<uint8_t>(command.dtype));
   out.String(command.label);
+}
+
+void Write(ByteWriter& out, const ProgramRegion& region) {
+  out.U8(static_cast<uint8_t>(region.kind));
+  out.I32(region.first_command);
+  out.I32(region.command_count);
+  out.I32(region.count_place);
+  out.I32(region.iteration);
+  out.I32(region.proceed_place);
+  out.I32(region.trips);
 }
 
 void Write(ByteWriter& out, const ProgramSegment& segment) {
@@ -100,6 +117,12 @@ void Write(ByteWriter& out, const Program::IndexBound& bound) {
   out.I32(bound.input);
   out.I64(bound.limit);
   out.String(bound.reader);
+}
+
+void Write(ByteWriter& out, const Program::ValueSymbol& symbol) {
+  out.I32(symbol.symbol);
+  out.I32(symbol.input);
+  out.I64(symbol.element);
 }
 
 void Write(ByteWriter& out, const std::string& text) { out.String(text); }
@@ -130,7 +153,11 @@ constexpr size_t kBytesMin<Digest> = 32;
 template <>
 constexpr size_t kBytesMin<ProgramSegment> = 4 + 4 + 4;
 template <>
-constexpr size_t kBytesMin<ProgramCommand> = 1 + 4 + 4 + 4 + 4 + 4 * 4 + 1 + 4;
+constexpr size_t kBytesMin<ProgramCommand> = 1 + 4 + 4 + 3 * 4 + 4 * 4 + 1 + 4 + 4 + 1 + 4;
+template <>
+constexpr size_t kBytesMin<ProgramRegion> = 1 + 6 * 4;
+template <>
+constexpr size_t kBytesMin<Program::ValueSymbol> = 4 + 4 + 8;
 
 // Values past the last enumerator stay, for Verify to name.
 template <typename E>
@@ -163,6 +190,22 @@ void Read(ByteReader& in, Program::IndexBound& bound) {
   bound.input = in.I32();
   bound.limit = in.I64();
   Read(in, bound.reader);
+}
+
+void Read(ByteReader& in, Program::ValueSymbol& symbol) {
+  symbol.symbol = in.I32();
+  symbol.input = in.I32();
+  symbol.element = in.I64();
+}
+
+void Read(ByteReader& in, ProgramRegion& region) {
+  ReadEnum(in, region.kind);
+  region.first_command = in.I32();
+  region.command_count = in.I32();
+  region.count_place = in.I32();
+  region.iteration = in.I32();
+  region.proceed_place = in.I32();
+  region.trips = in.I32();
 }
 
 void Read(ByteReader& in, ProgramDim& dim) {
@@ -214,12 +257,16 @@ void Read(ByteReader& in, ProgramCommand& command) {
   command.artifact = in.I32();
   Read(in, command.entry);
   ReadList(in, command.buffers);
+  ReadList(in, command.offsets);
   ReadList(in, command.dims);
   command.tasks_place = in.I32();
   command.scratch_place = in.I32();
   command.flops_place = in.I32();
   command.bytes_place = in.I32();
   command.fill_value = in.U8();
+  command.symbol = in.I32();
+  command.limit_place = in.I32();
+  ReadEnum(in, command.dtype);
   Read(in, command.label);
 }
 
@@ -236,6 +283,7 @@ std::string Program::Serialize() const {
   WriteList(out, dims);
   WriteList(out, checks);
   WriteList(out, index_bounds);
+  WriteList(out, value_symbols);
   WriteList(out, inputs);
   WriteList(out, outputs);
   WriteList(out, buffers);
@@ -244,9 +292,21 @@ std::string Program::Serialize() const {
   out.U64(weights_size);
   WriteList(out, segments);
   WriteList(out, commands);
+  WriteList(out, regions);
   out.String(batch_symbol);
   out.String(batch_reason);
   return bytes;
+}
+
+size_t Program::RequestSymbols() const {
+  size_t late = 0;
+  for (const ProgramRegion& region : regions) {
+    late += (region.iteration >= 0 ? 1 : 0) + (region.trips >= 0 ? 1 : 0);
+  }
+  for (const ProgramCommand& command : commands) {
+    late += command.kind == ProgramCommand::Kind::kRead ? 1 : 0;
+  }
+  return late > symbols.size() ? 0 : symbols.size() - late;
 }
 
 absl::StatusOr<Program> Program::Parse(std::span<const std::byte> bytes) {
@@ -266,6 +326,7 @@ absl::StatusOr<Program> Program::Parse(std::span<const std::byte> bytes) {
   ReadList(in, program.dims);
   ReadList(in, program.checks);
   ReadList(in, program.index_bounds);
+  ReadList(in, program.value_symbols);
   ReadList(in, program.inputs);
   ReadList(in, program.outputs);
   ReadList(in, program.buffers);
@@ -274,6 +335,7 @@ absl::StatusOr<Program> Program::Parse(std::span<const std::byte> bytes) {
   program.weights_size = in.U64();
   ReadList(in, program.segments);
   ReadList(in, program.commands);
+  ReadList(in, program.regions);
   Read(in, program.batch_symbol);
   Read(in, program.batch_reason);
   in.ExpectEnd();

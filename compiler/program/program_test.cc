@@ -31,8 +31,22 @@ TEST(ProgramTest, IsTheSameAfterSerialisation) {
   EXPECT_EQ(parsed->index_bounds[0].reader, "node 'g' (Gather)");
 }
 
+TEST(ProgramTest, RegionsReadsAndValueSymbolsAreTheSameAfterSerialisation) {
+  const Program program = MakeRegionProgram();
+  ASSERT_TRUE(program.Verify().ok()) << program.Verify();
+  const std::string bytes = program.Serialize();
+  const auto parsed = Program::Parse(AsBytes(bytes));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->Serialize(), bytes);
+  EXPECT_EQ(parsed->RequestSymbols(), 2u);
+  EXPECT_EQ(parsed->regions[0].trips, 3);
+  EXPECT_EQ(parsed->commands[1].offsets, (std::vector<int32_t>{-1, 2}));
+  EXPECT_EQ(parsed->commands[2].dtype, DType::kI32);
+  EXPECT_EQ(parsed->value_symbols[0].input, 1);
+}
+
 TEST(ProgramTest, RefusesEveryTruncation) {
-  const std::string bytes = MakeTestProgram().Serialize();
+  const std::string bytes = MakeRegionProgram().Serialize();
   for (size_t size = 0; size < bytes.size(); ++size) {
     EXPECT_EQ(Program::Parse(AsBytes(bytes.substr(0, size))).status().code(),
               absl::StatusCode::kDataLoss);
@@ -41,7 +55,7 @@ TEST(ProgramTest, RefusesEveryTruncation) {
 }
 
 TEST(ProgramTest, AnAlteredByteIsRefusedOrGivesAProgramThatKeepsTheRules) {
-  const std::string bytes = MakeTestProgram().Serialize();
+  const std::string bytes = MakeRegionProgram().Serialize();
   for (size_t place = 0; place < bytes.size(); ++place) {
     for (const int change : {0x01, 0x80, 0xff}) {
       std::string altered = bytes;
@@ -56,6 +70,67 @@ struct BrokenRule {
   const char* message;
   std::function<void(Program&)> breaks;
 };
+
+void ExpectBroken(const std::vector<BrokenRule>& rules, Program (*make)()) {
+  for (const BrokenRule& rule : rules) {
+    Program program = make();
+    rule.breaks(program);
+    const absl::Status status = program.Verify();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << rule.message;
+    EXPECT_THAT(status.message(), HasSubstr(rule.message));
+    EXPECT_FALSE(Program::Parse(AsBytes(program.Serialize())).ok()) << rule.message;
+  }
+}
+
+TEST(ProgramTest, VerifyNamesTheBrokenRuleOfRegions) {
+  using Kind = ProgramRegion::Kind;
+  ExpectBroken(
+      {
+          {"region 0: empty", [](Program& p) { p.regions[0].command_count = 0; }},
+          {"region 0: empty or out of order", [](Program& p) { p.regions[0].first_command = -1; }},
+          {"region 1: empty or out of order",
+           [](Program& p) {
+             p.regions[0].first_command = 1;
+             p.regions[0].command_count = 1;
+           }},
+          {"region 0: ends behind", [](Program& p) { p.regions[0].command_count = 5; }},
+          {"region 1: ends behind", [](Program& p) { p.regions[1].command_count = 4; }},
+          {"region 0: count place", [](Program& p) { p.regions[0].count_place = 8; }},
+          {"region 0: proceed place", [](Program& p) { p.regions[0].proceed_place = 8; }},
+          {"region 0: unknown kind", [](Program& p) { p.regions[0].kind = static_cast<Kind>(2); }},
+          {"region 1: iteration of a branch",
+           [](Program& p) {
+             p.regions[1].iteration = 2;
+             p.value_symbols.clear();
+           }},
+          {"a branch with trips", [](Program& p) { p.regions[1].proceed_place = 2; }},
+          {"region 0: trips: set twice", [](Program& p) { p.regions[0].trips = 2; }},
+          {"region 0: trips", [](Program& p) { p.regions[0].trips = 9; }},
+          {"behind a late one",
+           [](Program& p) {
+             p.regions[0].trips = 0;
+             p.inputs[0].dims[0] = {.fixed = 4};
+           }},
+          {"depth 65",
+           [](Program& p) {
+             p.regions.resize(66, {.first_command = 0, .command_count = 1, .count_place = 0});
+           }},
+          {"command 2: symbol", [](Program& p) { p.commands[2].symbol = -1; }},
+          {"command 2: limit place", [](Program& p) { p.commands[2].limit_place = -1; }},
+          {"command 2: reads no integer", [](Program& p) { p.commands[2].dtype = DType::kF32; }},
+          {"command 2: got 0 buffers", [](Program& p) { p.commands[2].buffers.clear(); }},
+          {"command 1: got 1 offsets", [](Program& p) { p.commands[1].offsets.pop_back(); }},
+          {"command 1: offset place", [](Program& p) { p.commands[1].offsets[1] = 8; }},
+          {"value symbol 0", [](Program& p) { p.value_symbols[0].symbol = 2; }},
+          {"value symbol 0: input", [](Program& p) { p.value_symbols[0].input = 2; }},
+          {"value symbol 0: element", [](Program& p) { p.value_symbols[0].element = -1; }},
+          {"value symbol 0: of no integer", [](Program& p) { p.value_symbols[0].input = 0; }},
+          {"value symbol 1: not behind",
+           [](Program& p) { p.value_symbols.push_back(p.value_symbols[0]); }},
+          {"beside inputs whose contents", [](Program& p) { p.batch_symbol = "N"; }},
+      },
+      MakeRegionProgram);
+}
 
 TEST(ProgramTest, VerifyNamesTheBrokenRule) {
   const std::vector<BrokenRule> rules = {
@@ -110,14 +185,7 @@ TEST(ProgramTest, VerifyNamesTheBrokenRule) {
       {"device kind", [](Program& p) { p.segments[0].device_kind = ""; }},
       {"digest without size", [](Program& p) { p.weights = Digest{}; }},
   };
-  for (const BrokenRule& rule : rules) {
-    Program program = MakeTestProgram();
-    rule.breaks(program);
-    const absl::Status status = program.Verify();
-    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << rule.message;
-    EXPECT_THAT(status.message(), HasSubstr(rule.message));
-    EXPECT_FALSE(Program::Parse(AsBytes(program.Serialize())).ok()) << rule.message;
-  }
+  ExpectBroken(rules, MakeTestProgram);
 }
 
 }  // namespace

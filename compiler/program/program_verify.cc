@@ -1,6 +1,7 @@
 // The rules that every program keeps, wherever it came from.
 #include <algorithm>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
@@ -52,6 +53,18 @@ void VerifyDims(const Program& program, Rules& rules) {
       rules.Index(dim.b, i, false, "dim ", i, ": operand b");
     }
   }
+  for (size_t i = 0; i < program.value_symbols.size(); ++i) {
+    const Program::ValueSymbol& symbol = program.value_symbols[i];
+    const std::string what = absl::StrCat("value symbol ", i);
+    rules.Index(symbol.symbol, program.RequestSymbols(), false, what);
+    rules.Index(symbol.input, program.inputs.size(), false, what, ": input");
+    rules.Require(symbol.element >= 0, what, ": element ", symbol.element);
+    rules.Require(i == 0 || symbol.symbol == program.value_symbols[i - 1].symbol + 1, what,
+                  ": not behind the one before");
+    if (!rules.status().ok()) return;
+    const DType dtype = program.inputs[static_cast<size_t>(symbol.input)].dtype;
+    rules.Require(IsInteger(dtype) || dtype == DType::kBool, what, ": of no integer");
+  }
   for (const Program::Check& check : program.checks) {
     rules.Index(check.place, program.dims.size(), false, "check '", check.message, "'");
   }
@@ -68,6 +81,8 @@ void VerifyDims(const Program& program, Rules& rules) {
   }
   rules.Require(program.batch_symbol.empty() || names.contains(program.batch_symbol),
                 "batch symbol '", program.batch_symbol, "': unknown");
+  rules.Require(program.batch_symbol.empty() || program.value_symbols.empty(), "batch symbol '",
+                program.batch_symbol, "': beside inputs whose contents matter");
 }
 
 void VerifyTensors(const Program& program, const std::vector<ProgramTensor>& tensors,
@@ -83,7 +98,7 @@ void VerifyTensors(const Program& program, const std::vector<ProgramTensor>& ten
     for (const ProgramDim& dim : tensor.dims) {
       if (dim.fixed >= 0) continue;
       rules.Require(dim.fixed == -1, what, ": negative dim ", dim.fixed);
-      rules.Index(dim.place, is_input ? program.symbols.size() : program.dims.size(), false, what,
+      rules.Index(dim.place, is_input ? program.RequestSymbols() : program.dims.size(), false, what,
                   ": dim place");
     }
     rules.Index(tensor.buffer, program.buffers.size(), false, what, ": buffer");
@@ -142,6 +157,20 @@ void VerifyCommand(const Program& program, size_t i, Rules& rules) {
                       (buffer.first_command <= number && number <= buffer.last_command),
                   "command ", i, ": buffer ", index, " does not live then");
   }
+  rules.Require(command.offsets.empty() || command.offsets.size() == command.buffers.size(),
+                "command ", i, ": got ", command.offsets.size(), " offsets, limit ",
+                command.buffers.size());
+  for (const int32_t place : command.offsets) {
+    rules.Index(place, program.dims.size(), true, "command ", i, ": offset place");
+  }
+  if (command.kind == ProgramCommand::Kind::kRead) {
+    rules.Require(command.buffers.size() == 1, "command ", i, ": got ", command.buffers.size(),
+                  " buffers, limit 1");
+    rules.Index(command.limit_place, program.dims.size(), false, "command ", i, ": limit place");
+    rules.Require(IsInteger(command.dtype) || command.dtype == DType::kBool, "command ", i,
+                  ": reads no integer");
+    return;
+  }
   if (command.kind == ProgramCommand::Kind::kLaunch) {
     rules.Index(command.artifact, program.artifacts.size(), false, "command ", i, ": artifact");
     rules.Require(!command.entry.empty(), "command ", i, ": no entry");
@@ -162,6 +191,60 @@ void VerifyCommand(const Program& program, size_t i, Rules& rules) {
   if (!rules.status().ok()) return;
   rules.Require(IsWritable(program.buffers[static_cast<size_t>(command.buffers.back())]),
                 "command ", i, ": writes to an input or weights");
+}
+
+void VerifyRegions(const Program& program, Rules& rules) {
+  std::vector<int64_t> ends;  // of the regions around
+  int64_t before = 0;
+  for (size_t i = 0; i < program.regions.size() && rules.status().ok(); ++i) {
+    const ProgramRegion& region = program.regions[i];
+    const std::string what = absl::StrCat("region ", i);
+    const int64_t end = int64_t{region.first_command} + region.command_count;
+    rules.Require(region.first_command >= before && region.command_count > 0, what,
+                  ": empty or out of order");
+    before = region.first_command;
+    while (!ends.empty() && ends.back() <= region.first_command) ends.pop_back();
+    rules.Require(
+        end <= (ends.empty() ? static_cast<int64_t>(program.commands.size()) : ends.back()), what,
+        ": ends behind what it lies in");
+    ends.push_back(end);
+    rules.Require(ends.size() <= kRegionDepthMax, what, ": depth ", ends.size(), ", limit ",
+                  kRegionDepthMax);
+    rules.Index(region.count_place, program.dims.size(), false, what, ": count place");
+    rules.Require(region.kind <= ProgramRegion::Kind::kRepeat, what, ": unknown kind ",
+                  static_cast<int>(region.kind));
+    const bool repeats = region.kind == ProgramRegion::Kind::kRepeat;
+    rules.Require(repeats == (region.iteration >= 0), what, ": iteration of a branch");
+    rules.Require(repeats || (region.proceed_place == -1 && region.trips == -1), what,
+                  ": a branch with trips");
+    rules.Index(region.proceed_place, program.dims.size(), true, what, ": proceed place");
+  }
+}
+
+// Each late symbol is set at one place; they are the last.
+void VerifyLateSymbols(const Program& program, Rules& rules) {
+  std::vector<bool> set(program.symbols.size(), false);
+  const auto late = [&](int32_t symbol, const std::string& what) {
+    rules.Index(symbol, set.size(), false, what);
+    if (!rules.status().ok()) return;
+    rules.Require(!set[static_cast<size_t>(symbol)], what, ": set twice");
+    set[static_cast<size_t>(symbol)] = true;
+  };
+  for (size_t i = 0; i < program.regions.size(); ++i) {
+    const ProgramRegion& region = program.regions[i];
+    if (region.kind == ProgramRegion::Kind::kBranch) continue;
+    late(region.iteration, absl::StrCat("region ", i, ": iteration"));
+    if (region.trips != -1) late(region.trips, absl::StrCat("region ", i, ": trips"));
+  }
+  for (size_t i = 0; i < program.commands.size(); ++i) {
+    if (program.commands[i].kind != ProgramCommand::Kind::kRead) continue;
+    late(program.commands[i].symbol, absl::StrCat("command ", i, ": symbol"));
+  }
+  if (!rules.status().ok()) return;
+  for (size_t i = 1; i < set.size(); ++i) {
+    rules.Require(set[i] || !set[i - 1], "symbol '", program.symbols[i],
+                  "': one of a request behind a late one");
+  }
 }
 
 void VerifySegments(const Program& program, Rules& rules) {
@@ -189,6 +272,8 @@ absl::Status Program::Verify() const {
     VerifyCommand(*this, i, rules);
   }
   VerifySegments(*this, rules);
+  VerifyRegions(*this, rules);
+  VerifyLateSymbols(*this, rules);
   rules.Require((weights == Digest{}) == (weights_size == 0), "weights: digest without size");
   return rules.status();
 }

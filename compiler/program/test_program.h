@@ -52,4 +52,51 @@ inline Program MakeTestProgram() {
   return program;
 }
 
+// The same with its first two commands under a condition, within a repeat of them and of a read.
+inline Program MakeRegionProgram() {
+  Program program = MakeTestProgram();
+  program.symbols = {"N", "SR[0]", "step", "trips", "element"};
+  program.batch_symbol.clear();
+  // The five symbols take the first places.
+  std::vector<DimTable::Instruction> dims;
+  for (int64_t i = 0; i < 5; ++i) dims.push_back({.kind = DimExpr::Kind::kSymbol, .value = i});
+  for (size_t i = 1; i < program.dims.size(); ++i) {
+    DimTable::Instruction dim = program.dims[i];
+    if (dim.kind == DimExpr::Kind::kMul) dim = {.kind = dim.kind, .a = 0, .b = 5};
+    dims.push_back(dim);
+  }
+  program.dims = dims;  // N, SR[0], step, trips, element, 16, N * 16, 1
+  const auto moved = [](int32_t place) { return place > 0 ? place + 4 : place; };
+  program.checks[0].place = moved(program.checks[0].place);
+  for (ProgramBuffer& buffer : program.buffers) buffer.size_place = moved(buffer.size_place);
+  program.buffers[3].size_place = -1;
+  for (ProgramCommand& command : program.commands) {
+    for (int32_t* place : {&command.tasks_place, &command.scratch_place, &command.flops_place,
+                           &command.bytes_place}) {
+      *place = moved(*place);
+    }
+  }
+  program.inputs.push_back({.name = "SR", .dtype = DType::kI64, .dims = {}, .buffer = 5});
+  program.buffers.push_back({.kind = ProgramBuffer::Kind::kInput, .size_place = 5, .index = 1});
+  program.value_symbols = {{.symbol = 1, .input = 1, .element = 0}};
+  program.commands[1].offsets = {-1, 2};
+  program.commands.insert(program.commands.begin() + 2, {.kind = ProgramCommand::Kind::kRead,
+                                                         .buffers = {4},
+                                                         .symbol = 4,
+                                                         .limit_place = 5,
+                                                         .dtype = DType::kI32,
+                                                         .label = "Read"});
+  program.buffers[4].last_command = 2;
+  program.segments[0].command_count = 4;
+  program.regions = {{.kind = ProgramRegion::Kind::kRepeat,
+                      .first_command = 0,
+                      .command_count = 3,
+                      .count_place = 1,
+                      .iteration = 2,
+                      .proceed_place = 4,
+                      .trips = 3},
+                     {.first_command = 0, .command_count = 2, .count_place = 0}};
+  return program;
+}
+
 }  // namespace stampmill

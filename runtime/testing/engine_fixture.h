@@ -61,10 +61,15 @@ class EngineFixture {
                                                      MemoryBudget* budget = nullptr) {
     auto image = MakeAddModel(options);
     if (!image.ok()) return image.status();
+    return ServeImage(*std::move(image), config_text, budget);
+  }
+  absl::StatusOr<std::unique_ptr<ServedModel>> ServeImage(ModelImage image,
+                                                          const std::string& config_text = "",
+                                                          MemoryBudget* budget = nullptr) {
     auto config = ModelConfig::FromText(config_text, "config");
     if (!config.ok()) return config.status();
-    if (absl::Status status = config->Complete("add", image->program); !status.ok()) return status;
-    auto model = Model::Load(*std::move(image), device);
+    if (absl::Status status = config->Complete("add", image.program); !status.ok()) return status;
+    auto model = Model::Load(std::move(image), device);
     if (!model.ok()) return model.status();
     return ServedModel::Create(
         *std::move(model), *std::move(config),
@@ -85,6 +90,18 @@ class EngineFixture {
     CHECK_OK(shape);
     input.shape = *shape;
     input.bytes = std::as_bytes(std::span(values));
+    return request;
+  }
+
+  // One for a model of MakeRepeatModel; `count`, one number, outlives it too.
+  RequestHandle MakeRepeatRequest(ServedModel& model, const std::vector<int32_t>& values,
+                                  const std::vector<int64_t>& count) {
+    RequestHandle request = MakeRequest(model, values, static_cast<int64_t>(values.size()) / 4);
+    InputTensor& input = request->inputs.emplace_back();
+    input.index = 1;
+    input.dtype = DType::kI64;
+    input.shape.Append(1);
+    input.bytes = std::as_bytes(std::span(count));
     return request;
   }
 

@@ -125,4 +125,146 @@ absl::StatusOr<ModelImage> MakeAddModel(const AddModelOptions& options) {
   return image;
 }
 
+namespace {
+
+// The repeat's commands and regions; dims of the program come from `dims`.
+class RepeatProgram {
+ public:
+  explicit RepeatProgram(const RepeatModelOptions& options) : options_(options), dims_(program_) {}
+
+  Program Make() {
+    MakeSymbols();
+    const int32_t four = dims_.Constant(4);
+    size_ = dims_.Binary(Kind::kMul, rows_, four);
+    const int32_t bytes = dims_.Binary(Kind::kMul, size_, four);
+    const int32_t two = dims_.Constant(2);
+    const int32_t both = dims_.Binary(Kind::kMul, bytes, two);
+    zero_ = dims_.Constant(0);
+    one_ = dims_.Constant(1);
+    block_ = dims_.Constant(8);
+    tasks_ =
+        dims_.Binary(Kind::kFloorDiv, dims_.Binary(Kind::kAdd, size_, dims_.Constant(7)), block_);
+    limit_ = dims_.Constant(options_.count);
+    const int32_t left = dims_.Binary(Kind::kAdd, dims_.Constant(3),
+                                      dims_.Binary(Kind::kMul, rows_, dims_.Constant(-1)));
+    guard_ = dims_.Binary(Kind::kMax, zero_, left);
+    if (count_ >= 0) count_ = dims_.Binary(Kind::kMax, zero_, count_);
+    const auto turn = [&](int32_t step) {
+      return dims_.Binary(Kind::kMul, bytes, dims_.Binary(Kind::kMod, step, two));
+    };
+    const int32_t next = dims_.Binary(Kind::kAdd, step_, one_);
+    AddTensors(bytes, both);
+    Add(0, -1, 3, -1, zero_);
+    if (options_.trips == Trips::kRead) Read(0, -1);
+    const auto first = static_cast<int32_t>(program_.commands.size());
+    Add(3, turn(step_), 3, turn(next), one_);
+    if (options_.trips == Trips::kWhile) Read(3, turn(next));
+    const auto last = static_cast<int32_t>(program_.commands.size());
+    if (options_.guarded) {
+      program_.regions.push_back(
+          {.first_command = first, .command_count = last - first, .count_place = guard_});
+    }
+    ProgramRegion repeat{.kind = ProgramRegion::Kind::kRepeat,
+                         .first_command = first,
+                         .command_count = last - first,
+                         .count_place = CountPlace(),
+                         .iteration = step_};
+    repeat.trips = trips_;
+    if (options_.trips == Trips::kWhile) {
+      // Elements below 0 read as 0.
+      repeat.proceed_place = dims_.Binary(
+          Kind::kAdd, one_,
+          dims_.Binary(Kind::kMul, dims_.Constant(-1), dims_.Binary(Kind::kMin, one_, element_)));
+    }
+    program_.regions.push_back(repeat);
+    const int32_t trips = options_.trips == Trips::kWhile ? trips_ : CountPlace();
+    const int32_t taken =
+        options_.guarded ? dims_.Binary(Kind::kMul, trips, dims_.Binary(Kind::kMin, one_, guard_))
+                         : trips;
+    Add(3, turn(taken), 2, -1, zero_);
+    program_.buffers[3].last_command = static_cast<int32_t>(program_.commands.size()) - 1;
+    program_.segments = {{.device_kind = "cpu",
+                          .first_command = 0,
+                          .command_count = static_cast<int32_t>(program_.commands.size())}};
+    return std::move(program_);
+  }
+
+ private:
+  using Kind = DimExpr::Kind;
+  using Trips = RepeatModelOptions::Trips;
+
+  void MakeSymbols() {
+    program_.model_name = "repeat";
+    program_.target = "cpu:x86-64";
+    program_.batch_reason = "the test says so";
+    rows_ = dims_.Symbol("N");
+    if (options_.trips == Trips::kInput) {
+      count_ = dims_.Symbol("COUNT[0]");
+      program_.value_symbols = {{.symbol = count_, .input = 1, .element = 0}};
+    }
+    step_ = dims_.Symbol("step");
+    if (options_.trips == Trips::kRead || options_.trips == Trips::kWhile) {
+      element_ = dims_.Symbol("element");
+    }
+    if (options_.trips == Trips::kWhile) trips_ = dims_.Symbol("trips");
+  }
+
+  void AddTensors(int32_t bytes, int32_t both) {
+    const std::vector<ProgramDim> shape = {{.place = rows_}, {.fixed = 4}};
+    program_.inputs = {
+        {.name = "IN", .dtype = DType::kI32, .dims = shape, .buffer = 0},
+        {.name = "COUNT", .dtype = DType::kI64, .dims = {{.fixed = 1}}, .buffer = 1}};
+    program_.outputs = {{.name = "OUT", .dtype = DType::kI32, .dims = shape, .buffer = 2}};
+    program_.buffers = {{.kind = ProgramBuffer::Kind::kInput, .size_place = bytes, .index = 0},
+                        {.kind = ProgramBuffer::Kind::kInput, .size_place = block_, .index = 1},
+                        {.kind = ProgramBuffer::Kind::kOutput, .size_place = bytes, .index = 0},
+                        {.kind = ProgramBuffer::Kind::kTemporary, .size_place = both}};
+    program_.artifacts = {Sha256({})};
+  }
+
+  void Add(int32_t in, int32_t in_offset, int32_t out, int32_t out_offset, int32_t addend) {
+    program_.commands.push_back({.artifact = 0,
+                                 .entry = "add",
+                                 .buffers = {in, out},
+                                 .offsets = {in_offset, out_offset},
+                                 .dims = {size_, addend, block_},
+                                 .tasks_place = tasks_,
+                                 .flops_place = one_,
+                                 .label = "Add"});
+  }
+  void Read(int32_t from, int32_t offset) {
+    program_.commands.push_back({.kind = ProgramCommand::Kind::kRead,
+                                 .buffers = {from},
+                                 .offsets = {offset},
+                                 .symbol = element_,
+                                 .limit_place = limit_,
+                                 .dtype = DType::kI32,
+                                 .label = "Read"});
+  }
+  int32_t CountPlace() const {
+    if (options_.trips == Trips::kInput) return count_;
+    return options_.trips == Trips::kRead ? element_ : limit_;
+  }
+
+  const RepeatModelOptions options_;
+  Program program_;
+  Dims dims_;
+  int32_t rows_ = -1, count_ = -1, step_ = -1, element_ = -1, trips_ = -1;
+  int32_t size_ = -1, zero_ = -1, one_ = -1, block_ = -1, tasks_ = -1, limit_ = -1, guard_ = -1;
+};
+
+}  // namespace
+
+Program MakeRepeatProgram(const RepeatModelOptions& options) {
+  return RepeatProgram(options).Make();
+}
+
+absl::StatusOr<ModelImage> MakeRepeatModel(const RepeatModelOptions& options) {
+  ModelImage image;
+  image.program = MakeRepeatProgram(options);
+  ASSIGN_OR_RETURN(Artifact kernels, TestKernels());
+  image.artifacts.push_back(std::move(kernels));
+  return image;
+}
+
 }  // namespace stampmill

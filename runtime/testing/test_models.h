@@ -27,4 +27,18 @@ struct AddModelOptions {
 Program MakeAddProgram(const AddModelOptions& options);
 absl::StatusOr<ModelImage> MakeAddModel(const AddModelOptions& options);
 
+struct RepeatModelOptions {
+  enum class Trips { kFixed, kInput, kRead, kWhile };
+  Trips trips = Trips::kFixed;
+  int64_t count = 3;  // kFixed: iterations; else the most there are
+  bool guarded = false;
+};
+
+// IN i32 [N, 4], COUNT i64 [1] -> OUT = IN + as many as there are iterations: count (kFixed),
+// COUNT, as a value symbol (kInput), the first element of IN, which the host reads (kRead), or as
+// many until it reads that the first element has reached 0 (kWhile). What is carried takes turns in
+// two places. `guarded`: the repeat is left out where N > 2.
+Program MakeRepeatProgram(const RepeatModelOptions& options);
+absl::StatusOr<ModelImage> MakeRepeatModel(const RepeatModelOptions& options);
+
 }  // namespace stampmill
