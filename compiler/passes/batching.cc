@@ -1,3 +1,11 @@
+// A value carries the batch along the one axis of its shape that mentions the batch's symbol:
+// symbol times so many rows of its own. A loop that writes such a value runs over the batch along
+// one axis likewise. Then two things are shown of each stage: what it reads of the batch is within
+// the row that it writes; and nothing else that it computes changes when the loop moves on by one
+// row, which the steps of expressions tell.
+//
+// What a repeat carries from one iteration to the next is in the same rows by induction: every
+// stage keeps to its row if all before it did.
 #include "compiler/passes/batching.h"
 
 #include <algorithm>
@@ -5,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "compiler/passes/coordinates.h"
 
@@ -16,86 +25,147 @@ bool Mentions(const DimExpr& dim, const std::string& symbol) {
   return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
 }
 
-// The batch symbol that a shape begins with: its leading dim is symbol * (something without it).
-// Gives the rows' share of that leading dim.
-std::optional<DimExpr> RowsOf(const Shape& shape, const std::string& symbol) {
-  if (shape.empty()) return std::nullopt;
-  const DimExpr rows = FloorDiv(shape[0], DimExpr::Symbol(symbol));
-  if (rows.IsConstant(0)) return std::nullopt;
-  if (Mentions(rows, symbol) || !(rows * DimExpr::Symbol(symbol) == shape[0])) return std::nullopt;
-  for (size_t i = 1; i < shape.size(); ++i) {
-    if (Mentions(shape[i], symbol)) return std::nullopt;
-  }
-  return rows;
+// a / b, when b divides it whatever the symbols are.
+std::optional<DimExpr> Quotient(const DimExpr& a, const DimExpr& b) {
+  const DimExpr quotient = FloorDiv(a, b);
+  if (!(quotient * b == a)) return std::nullopt;
+  return quotient;
 }
+
+// Where a shape has the batch.
+struct BatchAxis {
+  size_t axis = 0;
+  DimExpr rows;  // the extent is symbol * rows
+};
 
 class Prover {
  public:
   Prover(const StageGraph& stages, std::string symbol)
-      : stages_(stages), symbol_(std::move(symbol)), batched_(stages.values.size(), false) {}
+      : stages_(stages), symbol_(std::move(symbol)) {}
 
   std::optional<std::string> Failure() {
     for (ValueId input : stages_.inputs) {
-      batched_[static_cast<size_t>(input)] = true;
-      if (!RowsOf(stages_.value(input).shape, symbol_).has_value()) {
+      if (!BeginsWithBatch(stages_.value(input).shape)) {
         return absl::StrCat("input '", stages_.value(input).name, "' does not begin with it");
-      }
-    }
-    for (const Stage& stage : stages_.stages) {
-      if (!CheckStage(stage)) {
-        return absl::StrCat(stage.label, " mixes rows");
       }
     }
     for (size_t i = 0; i < stages_.outputs.size(); ++i) {
       const ValueId output = stages_.outputs[i];
-      const std::optional<DimExpr> rows = RowsOf(stages_.value(output).shape, symbol_);
-      if (!batched_[static_cast<size_t>(stages_.Root(output))] || !rows.has_value() ||
-          !rows->IsConstant(1)) {
+      if (!BeginsWithBatch(stages_.value(output).shape) || !ShareFits(output)) {
         return absl::StrCat("output '", stages_.output_names[i], "' does not begin with it");
       }
+    }
+    for (const StageRegion& region : stages_.regions) {
+      if (Mentions(region.count, symbol_) || Mentions(region.proceed, symbol_)) {
+        return "what runs depends on it";
+      }
+    }
+    for (const Stage& stage : stages_.stages) {
+      if (!CheckStage(stage)) return absl::StrCat(stage.label, " mixes rows");
     }
     return std::nullopt;
   }
 
  private:
-  bool Batched(ValueId value) const { return batched_[static_cast<size_t>(stages_.Root(value))]; }
-
-  bool CheckStage(const Stage& stage) {
-    const bool reads_batch = std::any_of(stage.operands.begin(), stage.operands.end(),
-                                         [&](ValueId id) { return Batched(id); });
-    Shape outer;  // the loop axes that the result is written over
-    if (const auto* nest = std::get_if<Nest>(&stage.body)) {
-      outer = nest->kept;
-      if (MentionsAny(nest->reduced)) return false;
-    } else if (const auto* contraction = std::get_if<Contraction>(&stage.body)) {
-      outer = contraction->batch;
-      outer.insert(outer.end(), contraction->m.begin(), contraction->m.end());
-      if (MentionsAny(contraction->k) || Mentions(contraction->n, symbol_)) return false;
-      // b may carry the batch only as the contraction's own batch axis.
-      if (Batched(stage.operands[static_cast<size_t>(contraction->b)]) &&
-          (!contraction->b_batched || contraction->batch.empty())) {
-        return false;
-      }
-    } else {
-      return !reads_batch;  // library kernels: not looked into
-    }
-    const bool loops_over_batch = MentionsAny(outer);
-    if (!reads_batch && !loops_over_batch) return UsesNoBatchDim(stage);
-    // Everything must run with the batch as its outermost axis.
-    if (!RowsOf(outer, symbol_).has_value()) return false;
-    if (!UsesNoBatchDim(stage)) return false;
-    const DimExpr rows = *RowsOf(outer, symbol_);
-    if (!LoadsStayInRow(stage, rows) || !WritesStayInRow(stage, rows)) return false;
-    for (ValueId output : stage.outputs) batched_[static_cast<size_t>(stages_.Root(output))] = true;
-    return true;
-  }
-
   bool MentionsAny(const Shape& shape) const {
     return std::any_of(shape.begin(), shape.end(),
                        [&](const DimExpr& d) { return Mentions(d, symbol_); });
   }
+  bool Batched(ValueId id) const { return MentionsAny(stages_.value(id).shape); }
 
-  // No value depends on how many rows there are.
+  bool BeginsWithBatch(const Shape& shape) const {
+    const std::optional<BatchAxis> at = AxisOf(shape);
+    return at.has_value() && at->axis == 0 && at->rows.IsConstant(1);
+  }
+
+  // nullopt unless exactly one extent mentions the symbol, as a factor.
+  std::optional<BatchAxis> AxisOf(const Shape& shape) const {
+    std::optional<BatchAxis> found;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      if (!Mentions(shape[axis], symbol_)) continue;
+      if (found.has_value()) return std::nullopt;
+      std::optional<DimExpr> rows = Quotient(shape[axis], DimExpr::Symbol(symbol_));
+      if (!rows.has_value() || rows->IsConstant(0) || Mentions(*rows, symbol_)) return std::nullopt;
+      found = BatchAxis{axis, *std::move(rows)};
+    }
+    return found;
+  }
+
+  // An alias or slice has the rows of the value whose memory it shares.
+  bool ShareFits(ValueId id) const {
+    const StageValue& value = stages_.value(id);
+    if (value.alias_of != kNoValue && !ShareFits(value.alias_of)) return false;
+    const ValueId shared = value.alias_of != kNoValue ? value.alias_of : value.slice_of;
+    if (shared == kNoValue || !(Batched(id) || Batched(shared))) return true;
+    const Shape& whole = stages_.value(shared).shape;
+    const std::optional<BatchAxis> a = AxisOf(value.shape), b = AxisOf(whole);
+    if (!a.has_value() || !b.has_value()) return false;
+    const std::span<const DimExpr> own = value.shape, outer = whole;
+    if (value.alias_of != kNoValue) {
+      return ElementCount(own.first(a->axis)) == ElementCount(outer.first(b->axis));
+    }
+    // One of those along the leading axes.
+    return own.size() <= outer.size() &&
+           std::equal(own.begin(), own.end(), outer.end() - static_cast<int64_t>(own.size())) &&
+           b->axis >= outer.size() - own.size() &&
+           Quotient(value.offset, ElementCount(own)).has_value();
+  }
+
+  bool CheckStage(const Stage& stage) {
+    const auto fits = [&](ValueId id) { return ShareFits(id); };
+    if (!std::all_of(stage.operands.begin(), stage.operands.end(), fits) ||
+        !std::all_of(stage.outputs.begin(), stage.outputs.end(), fits)) {
+      return false;
+    }
+    const bool reads_batch = std::any_of(stage.operands.begin(), stage.operands.end(),
+                                         [&](ValueId id) { return Batched(id); });
+    const bool writes_batch = std::any_of(stage.outputs.begin(), stage.outputs.end(),
+                                          [&](ValueId id) { return Batched(id); });
+    // What the host reads decides for all; library kernels are not looked into.
+    if (!stage.reads.empty() || std::holds_alternative<Library>(stage.body)) {
+      return !reads_batch && !writes_batch;
+    }
+    Shape loop;
+    const auto* nest = std::get_if<Nest>(&stage.body);
+    const auto* contraction = std::get_if<Contraction>(&stage.body);
+    if (nest != nullptr) {
+      loop = nest->kept;
+      if (MentionsAny(nest->reduced)) return false;
+    } else {
+      loop = contraction->batch;
+      loop.insert(loop.end(), contraction->m.begin(), contraction->m.end());
+      if (MentionsAny(contraction->k) || Mentions(contraction->n, symbol_)) return false;
+    }
+    if (!reads_batch && !writes_batch && !MentionsAny(loop)) return UsesNoBatchDim(stage);
+    const std::optional<BatchAxis> at = AxisOf(loop);
+    if (!at.has_value()) return false;
+    stage_ = &stage;
+    loop_ = *at;
+    steps_.clear();
+    if (contraction != nullptr && !CheckRight(*contraction)) return false;
+    if (contraction != nullptr) {
+      return IsSame(contraction->a) && IsSame(contraction->result) &&
+             CheckWrites(contraction->output, contraction->output_coordinates);
+    }
+    const auto same = [&](const std::vector<Expr>& list) {
+      return std::all_of(list.begin(), list.end(), [&](const Expr& e) { return IsSame(e); });
+    };
+    return std::all_of(nest->reductions.begin(), nest->reductions.end(),
+                       [&](const Reduction& r) {
+                         return same(r.init) && same(r.update) && same(r.merge) && IsSame(r.result);
+                       }) &&
+           IsSame(nest->result) && CheckWrites(nest->output, nest->output_coordinates);
+  }
+
+  // b may carry the batch only along the contraction's own batch axes.
+  bool CheckRight(const Contraction& contraction) const {
+    const ValueId b = stage_->operands[static_cast<size_t>(contraction.b)];
+    if (!Batched(b)) return true;
+    const std::optional<BatchAxis> at = AxisOf(stages_.value(b).shape);
+    return at.has_value() && contraction.b_batched && loop_.axis < contraction.batch.size() &&
+           at->axis == loop_.axis && at->rows == loop_.rows;
+  }
+
   bool UsesNoBatchDim(const Stage& stage) const {
     bool none = true;
     ForEachExpr(stage.body, [&](const Expr& expr) {
@@ -106,58 +176,111 @@ class Prover {
     return none;
   }
 
-  // The leading coordinate of an access to a tensor whose leading dim is batch * rows: row b's part
-  // is [b * rows, (b + 1) * rows). The loop's axis 0 has batch * loop_rows.
-  bool InRow(const Expr& leading, const DimExpr& rows, const DimExpr& loop_rows) const {
-    if (leading.op() == ExprOp::kCoord && leading.index() == 0) return rows == loop_rows;
-    const Expr axis = Expr::Coord(0);
-    // coordinate / loop_rows: from many loop rows to one.
-    if (rows.IsConstant(1) &&
-        leading == Expr::Binary(ExprOp::kFloorDiv, axis, Expr::Dim(loop_rows))) {
-      return true;
+  // The coordinate of an access along the axis that has the batch, `rows` a row, lies in the row of
+  // the loop.
+  bool InRow(const Expr& at, const DimExpr& rows) const {
+    const Expr axis = Expr::Coord(static_cast<int32_t>(loop_.axis));
+    if (at == axis) return rows == loop_.rows;
+    // coordinate / several: from many loop rows to fewer.
+    if (at.op() == ExprOp::kFloorDiv && at.operands()[0] == axis) {
+      const std::optional<DimExpr> divisor = SizeOf(at.operands()[1]);
+      return divisor.has_value() && *divisor * rows == loop_.rows;
     }
     // axis * rows + inner, 0 <= inner < rows: from one loop row to many, as flattening makes it.
-    if (!loop_rows.IsConstant(1) || leading.op() != ExprOp::kAdd) return false;
-    const Expr& product = leading.operands()[0];
-    const Expr& inner = leading.operands()[1];
-    if (!(product == axis * Expr::Dim(rows))) return false;
-    return inner.op() == ExprOp::kCoord && inner.index() > 0;
+    if (!loop_.rows.IsConstant(1) || at.op() != ExprOp::kAdd) return false;
+    const Expr& inner = at.operands()[1];
+    return at.operands()[0] == axis * Expr::Dim(rows) && inner.op() == ExprOp::kCoord &&
+           inner.index() != static_cast<int32_t>(loop_.axis);
   }
 
-  bool LoadsStayInRow(const Stage& stage, const DimExpr& loop_rows) const {
-    bool stay = true;
-    const auto check = [&](const Expr& expr) {
-      expr.Visit([&](const Expr& e) {
-        if (!IsLoad(e)) return;
-        const ValueId value = stage.operands[static_cast<size_t>(e.index())];
-        if (!Batched(value)) return;
-        const std::optional<DimExpr> rows = RowsOf(stages_.value(value).shape, symbol_);
-        stay &= rows.has_value() && InRow(LoadCoordinates(e)[0], *rows, loop_rows);
-      });
-    };
-    ForEachExpr(stage.body, check);
-    return stay;
+  static std::optional<DimExpr> SizeOf(const Expr& e) {
+    if (e.op() == ExprOp::kDim) return e.dim();
+    if (e.IsConstant()) return DimExpr(e.constant_int());
+    return std::nullopt;
   }
 
-  bool WritesStayInRow(const Stage& stage, const DimExpr& loop_rows) const {
-    const std::vector<Expr>* at = nullptr;
-    const Operand* output = nullptr;
-    if (const auto* nest = std::get_if<Nest>(&stage.body)) {
-      at = &nest->output_coordinates;
-      output = &nest->output;
-    } else {
-      const auto& contraction = std::get<Contraction>(stage.body);
-      at = &contraction.output_coordinates;
-      output = &contraction.output;
+  // By how much an expression grows from one row of the loop to the next; nullopt: unknown.
+  std::optional<DimExpr> StepOf(const Expr& e) {
+    const auto known = steps_.find(e.id());
+    if (known != steps_.end()) return known->second;
+    std::optional<DimExpr> step = FindStep(e);
+    steps_.emplace(e.id(), step);
+    return step;
+  }
+  bool IsSame(const Expr& e) {
+    const std::optional<DimExpr> step = StepOf(e);
+    return step.has_value() && step->IsConstant(0);
+  }
+
+  std::optional<DimExpr> FindStep(const Expr& e) {
+    if (e.op() == ExprOp::kCoord) {
+      return e.index() == static_cast<int32_t>(loop_.axis) ? loop_.rows : DimExpr(0);
     }
-    const std::optional<DimExpr> rows = RowsOf(output->shape, symbol_);
-    if (!rows.has_value()) return false;
-    return InRow(at->empty() ? Expr::Coord(0) : (*at)[0], *rows, loop_rows);
+    if (e.op() == ExprOp::kDim && Mentions(e.dim(), symbol_)) return std::nullopt;
+    if (IsLoad(e)) return LoadStaysInRow(e) ? std::optional<DimExpr>(0) : std::nullopt;
+    std::vector<DimExpr> steps;
+    bool none_moves = true;
+    for (const Expr& operand : e.operands()) {
+      std::optional<DimExpr> step = StepOf(operand);
+      if (!step.has_value()) return std::nullopt;
+      none_moves = none_moves && step->IsConstant(0);
+      steps.push_back(*std::move(step));
+    }
+    if (none_moves) return DimExpr(0);
+    if (e.dtype() != DType::kI64) return std::nullopt;
+    const std::optional<DimExpr> right =
+        e.operands().size() == 2 ? SizeOf(e.operands()[1]) : std::nullopt;
+    switch (e.op()) {
+      case ExprOp::kAdd:
+        return steps[0] + steps[1];
+      case ExprOp::kSub:
+        return steps[0] - steps[1];
+      case ExprOp::kMul:
+        if (!right.has_value()) return std::nullopt;
+        return steps[0] * *right;
+      case ExprOp::kFloorDiv:
+        if (!right.has_value()) return std::nullopt;
+        return Quotient(steps[0], *right);
+      case ExprOp::kFloorMod:
+        if (!right.has_value() || !Quotient(steps[0], *right).has_value()) return std::nullopt;
+        return DimExpr(0);
+      default:
+        return std::nullopt;
+    }
+  }
+
+  bool LoadStaysInRow(const Expr& load) {
+    const size_t coordinates = LoadCoordinates(load).size();
+    const ValueId id = stage_->operands[static_cast<size_t>(load.index())];
+    std::optional<BatchAxis> at;
+    if (Batched(id)) {
+      at = AxisOf(stages_.value(id).shape);
+      if (!at.has_value() || !InRow(LoadCoordinates(load)[at->axis], at->rows)) return false;
+    }
+    for (size_t i = 0; i < coordinates; ++i) {
+      if ((!at.has_value() || i != at->axis) && !IsSame(LoadCoordinates(load)[i])) return false;
+    }
+    if (load.op() == ExprOp::kLoad) return true;
+    return IsSame(load.operands()[0]) && IsSame(load.operands()[1]);
+  }
+
+  bool CheckWrites(const Operand& output, const std::vector<Expr>& places) {
+    const std::optional<BatchAxis> at = AxisOf(output.shape);
+    if (!at.has_value()) return false;
+    const std::vector<Expr> written =
+        places.empty() ? IdentityCoordinates(output.shape.size()) : places;
+    for (size_t i = 0; i < written.size(); ++i) {
+      if (i == at->axis ? !InRow(written[i], at->rows) : !IsSame(written[i])) return false;
+    }
+    return true;
   }
 
   const StageGraph& stages_;
   const std::string symbol_;
-  std::vector<bool> batched_;
+  // Of the stage being checked.
+  const Stage* stage_ = nullptr;
+  BatchAxis loop_;
+  absl::flat_hash_map<const void*, std::optional<DimExpr>> steps_;
 };
 
 }  // namespace

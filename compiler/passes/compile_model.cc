@@ -5,6 +5,7 @@
 #include "base/status_macros.h"
 #include "compiler/codegen/launch_plan.h"
 #include "compiler/passes/build_program.h"
+#include "compiler/passes/control_flow.h"
 #include "compiler/passes/fuse.h"
 #include "compiler/passes/graph_passes.h"
 #include "compiler/passes/stage_graph.h"
@@ -21,15 +22,18 @@ int64_t Panel(const DimExpr& n, DType dtype, absl::string_view target) {
 }  // namespace
 
 absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& options) {
-  RETURN_IF_ERROR(FoldQuantization(graph));
-  RETURN_IF_ERROR(InferShapes(graph, {}));
-  RETURN_IF_ERROR(MergeEqualNodes(graph));
-  RETURN_IF_ERROR(FoldBatchNormalization(graph));
-  if (options.channels_last) RETURN_IF_ERROR(UseChannelsLast(graph));
-  graph.RemoveDeadNodes();
+  RETURN_IF_ERROR(ApplyToBodies(graph, FoldQuantization));
+  ASSIGN_OR_RETURN(graph, ResolveControlFlow(graph));
+  RETURN_IF_ERROR(ApplyToBodies(graph, MergeEqualNodes));
+  RETURN_IF_ERROR(ApplyToBodies(graph, FoldBatchNormalization));
+  if (options.channels_last) RETURN_IF_ERROR(ApplyToBodies(graph, UseChannelsLast));
   // Again: passes have made nodes, and what they made of constants is folded here.
-  RETURN_IF_ERROR(InferShapes(graph, {}));
-  RETURN_IF_ERROR(graph.Verify());
+  RETURN_IF_ERROR(ApplyToBodies(graph, [](Graph& part) -> absl::Status {
+    part.RemoveDeadNodes();
+    RETURN_IF_ERROR(InferShapes(part, {}));
+    return part.Verify();
+  }));
+  CollectBodyChecks(graph);
   ASSIGN_OR_RETURN(StageGraph stages,
                    LowerGraph(graph, {.panel = Panel, .target = options.target.ToString()}));
   if (options.fuse) {

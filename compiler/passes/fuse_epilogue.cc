@@ -151,6 +151,7 @@ bool FoldEpilogue(Fusion& fusion, int32_t s) {
   }
   if (!StoresRows(*domain, user, coordinates)) return false;
   Stage fused = producer;
+  fused.region = user.region;
   BuildEpilogue(fusion, fused, user, root, *seen, coordinates);
   fused.label = JoinLabels(producer.label, user.label);
   CompactOperands(fused);

@@ -146,6 +146,10 @@ Expr FillPlaceholders(const Expr& expr, const std::vector<Expr>& values) {
 void Fusion::Index() {
   readers_.clear();
   writers_.clear();
+  sliced_.clear();
+  for (const StageValue& value : stages_.values) {
+    if (value.slice_of != kNoValue) sliced_.insert(value.slice_of);
+  }
   for (size_t i = 0; i < stages_.stages.size(); ++i) {
     const Stage& s = stages_.stages[i];
     if (s.removed) continue;
@@ -161,8 +165,13 @@ std::vector<int32_t> Fusion::FusibleReaders(int32_t s) {
   const Stage& producer = stage(s);
   if (producer.outputs.size() != 1) return {};
   const ValueId root = stages_.Root(producer.outputs[0]);
-  if (stages_.IsGraphOutput(root) || writers_[root].size() != 1) return {};
-  return readers_[root];
+  // What a slice is a part of has readers of its own.
+  if (stages_.IsSlice(root) || stages_.IsGraphOutput(root) || writers_[root].size() != 1) return {};
+  const std::vector<int32_t>& readers = readers_[root];
+  const bool same_times = std::all_of(readers.begin(), readers.end(), [&](int32_t r) {
+    return stages_.RunsOnceWithin(stage(r).region, producer.region);
+  });
+  return same_times && sliced_.count(root) == 0 ? readers : std::vector<int32_t>();
 }
 
 void Fusion::ForEachLoad(const Stage& reader, ValueId root,

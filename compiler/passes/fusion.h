@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "compiler/passes/stage_graph.h"
 #include "graph/expr.h"
 #include "graph/nest.h"
@@ -64,7 +65,8 @@ class Fusion {
   void Index();
 
   // Readers of the one value that stage `s` alone writes and that is not a graph output; empty when
-  // it is not so.
+  // it is not so, or when one of them may run more often than `s`. What is moved to them is still
+  // computed at most once for each time.
   std::vector<int32_t> FusibleReaders(int32_t s);
   // Calls `visit` with every load of `root`, under whatever shape, in `reader`.
   void ForEachLoad(const Stage& reader, ValueId root,
@@ -81,6 +83,7 @@ class Fusion {
  private:
   StageGraph& stages_;
   absl::flat_hash_map<ValueId, std::vector<int32_t>> readers_, writers_;
+  absl::flat_hash_set<ValueId> sliced_;  // values that slices are parts of
   absl::flat_hash_map<std::pair<ValueId, Shape>, ValueId> views_;
 };
 

@@ -10,6 +10,15 @@
 
 namespace stampmill {
 
+bool StageGraph::RunsOnceWithin(int32_t region, int32_t outer) const {
+  while (region != outer && region >= 0) {
+    const StageRegion& inner = regions[static_cast<size_t>(region)];
+    if (inner.kind == StageRegion::Kind::kRepeat) return false;
+    region = inner.parent;
+  }
+  return region == outer;
+}
+
 bool StageGraph::IsGraphOutput(ValueId root) const {
   return std::any_of(outputs.begin(), outputs.end(),
                      [&](ValueId output) { return Root(output) == root; });
@@ -52,9 +61,11 @@ void StageGraph::DropRemoved() {
 std::string StageGraph::ToString() const {
   const auto name = [&](ValueId id) {
     const StageValue& v = value(id);
-    return absl::StrCat("%", id, ":", Name(v.dtype), stampmill::ToString(v.shape),
-                        v.alias_of != kNoValue ? absl::StrCat("=%", v.alias_of) : "",
-                        v.constant ? " const" : "");
+    return absl::StrCat(
+        "%", id, ":", Name(v.dtype), stampmill::ToString(v.shape),
+        v.alias_of != kNoValue ? absl::StrCat("=%", v.alias_of) : "",
+        v.slice_of != kNoValue ? absl::StrCat("=%", v.slice_of, "+", v.offset.ToString()) : "",
+        v.constant ? " const" : "");
   };
   std::string text;
   for (const Stage& stage : stages) {
@@ -62,120 +73,42 @@ std::string StageGraph::ToString() const {
     std::vector<std::string> operands, results;
     for (ValueId id : stage.operands) operands.push_back(name(id));
     for (ValueId id : stage.outputs) results.push_back(name(id));
-    absl::StrAppend(&text, absl::StrJoin(results, ", "), " <- ", stage.label, " (",
+    std::string where;
+    for (int32_t r = stage.region; r >= 0; r = regions[static_cast<size_t>(r)].parent) {
+      const StageRegion& region = regions[static_cast<size_t>(r)];
+      where = absl::StrCat(region.kind == StageRegion::Kind::kRepeat ? "repeat " : "if ",
+                           region.count.ToString(), ": ", where);
+    }
+    if (!stage.reads.empty()) {
+      absl::StrAppend(&text, where, stage.reads, " <- read (", absl::StrJoin(operands, ", "),
+                      ")\n");
+      continue;
+    }
+    absl::StrAppend(&text, where, absl::StrJoin(results, ", "), " <- ", stage.label, " (",
                     absl::StrJoin(operands, ", "), ")\n  ", stampmill::ToString(stage.body), "\n");
   }
   return text;
 }
 
-namespace {
-
-class Lowering : public LowerContext {
- public:
-  Lowering(const Graph& graph, const LowerOptions& options, StageGraph& stages)
-      : graph_(graph), options_(options), stages_(stages) {}
-
-  void set_node(const Node* node) { node_ = node; }
-  const Node& node() const override { return *node_; }
-  const Graph& graph() const override { return graph_; }
-  const LowerOptions& options() const override { return options_; }
-
-  ValueId NewValue(DType dtype, Shape shape, absl::string_view name) override {
-    stages_.values.push_back(
-        {.name = absl::StrCat(node_->name, "/", name), .dtype = dtype, .shape = std::move(shape)});
-    return static_cast<ValueId>(stages_.values.size()) - 1;
-  }
-  ValueId NewConstant(Tensor tensor, absl::string_view name) override {
-    const Shape shape(tensor.shape().begin(), tensor.shape().end());
-    const ValueId id = NewValue(tensor.dtype(), shape, name);
-    stages_.values.back().constant = std::move(tensor);
-    return id;
-  }
-  void EmitNest(Nest nest, std::vector<ValueId> operands, ValueId output) override {
-    Add(std::move(nest), std::move(operands), {output});
-  }
-  void EmitContraction(Contraction contraction, std::vector<ValueId> operands,
-                       ValueId output) override {
-    Add(std::move(contraction), std::move(operands), {output});
-  }
-  void EmitLibrary(Library library, std::vector<ValueId> operands,
-                   std::vector<ValueId> outputs) override {
-    Add(std::move(library), std::move(operands), std::move(outputs));
-  }
-  void EmitAlias(ValueId input, ValueId output) override {
-    stages_.values[static_cast<size_t>(output)].alias_of = stages_.Root(input);
-  }
-
- private:
-  // Lowerings may spell the identity out; one form is kept.
-  template <typename Body>
-  static void DropIdentity(Body& body, const Shape& domain) {
-    if (IsIdentity(body.output_coordinates) && body.output.shape == domain) {
-      body.output_coordinates.clear();
-    }
-  }
-
-  void Add(StageBody body, std::vector<ValueId> operands, std::vector<ValueId> outputs) {
-    if (auto* nest = std::get_if<Nest>(&body)) DropIdentity(*nest, DomainOf(*nest));
-    if (auto* product = std::get_if<Contraction>(&body)) DropIdentity(*product, DomainOf(*product));
-    stages_.stages.push_back({.body = std::move(body),
-                              .operands = std::move(operands),
-                              .outputs = std::move(outputs),
-                              .label = node_->op_type});
-  }
-
-  const Graph& graph_;
-  const LowerOptions& options_;
-  StageGraph& stages_;
-  const Node* node_ = nullptr;
-};
-
-}  // namespace
-
-absl::StatusOr<StageGraph> LowerGraph(const Graph& graph, const LowerOptions& options) {
-  StageGraph stages;
-  // Graph values keep their ids, so that lowerings can name them.
-  for (size_t i = 0; i < graph.value_count(); ++i) {
-    const Value& value = graph.value(static_cast<ValueId>(i));
-    stages.values.push_back({.name = value.name,
-                             .dtype = value.dtype,
-                             .shape = value.shape.value_or(Shape{}),
-                             .constant = value.constant});
-  }
-  stages.inputs.assign(graph.inputs().begin(), graph.inputs().end());
-  stages.outputs.assign(graph.outputs().begin(), graph.outputs().end());
-  stages.output_names = graph.output_names();
-  Lowering context(graph, options, stages);
-  for (NodeId id : graph.Order()) {
-    const Node& node = graph.node(id);
-    // A node whose every output became constant has nothing left to compute.
-    const bool folded = std::all_of(node.outputs.begin(), node.outputs.end(), [&](ValueId output) {
-      return output == kNoValue || graph.value(output).constant.has_value();
-    });
-    if (folded) continue;
-    const OpDefinition* op = FindOp(node.domain, node.op_type);
-    if (op == nullptr) {
-      return absl::UnimplementedError(absl::StrCat(node.Describe(), ": operator is not supported"));
-    }
-    context.set_node(&node);
-    RETURN_IF_ERROR(LowerNode(*op, context));
-  }
-  RETURN_IF_ERROR(Verify(stages));
-  return stages;
-}
-
 void RemoveUnreadStages(StageGraph& stages) {
   std::vector<bool> read(stages.values.size(), false);
-  for (ValueId output : stages.outputs) read[static_cast<size_t>(stages.Root(output))] = true;
-  for (size_t i = stages.stages.size(); i-- > 0;) {
-    Stage& stage = stages.stages[i];
-    if (stage.removed) continue;
-    const bool needed = std::any_of(stage.outputs.begin(), stage.outputs.end(), [&](ValueId id) {
-      return read[static_cast<size_t>(stages.Root(id))];
-    });
-    stage.removed = !needed;
-    if (!needed) continue;
-    for (ValueId id : stage.operands) read[static_cast<size_t>(stages.Root(id))] = true;
+  const auto use = [&](ValueId id) { read[static_cast<size_t>(stages.Owner(id))] = true; };
+  for (ValueId output : stages.outputs) use(output);
+  for (Stage& stage : stages.stages) stage.removed = true;
+  // What a repeat carries is written behind where it is read.
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = stages.stages.size(); i-- > 0;) {
+      Stage& stage = stages.stages[i];
+      if (!stage.removed) continue;
+      stage.removed = stage.reads.empty() &&
+                      std::none_of(stage.outputs.begin(), stage.outputs.end(), [&](ValueId id) {
+                        return read[static_cast<size_t>(stages.Owner(id))];
+                      });
+      if (stage.removed) continue;
+      for (ValueId id : stage.operands) use(id);
+      changed = true;
+    }
   }
   stages.DropRemoved();
 }
@@ -192,6 +125,12 @@ absl::Status CheckOperand(const Stage& stage, const StageGraph& stages, const Op
 }
 
 absl::Status CheckStage(const Stage& stage, const StageGraph& stages) {
+  if (!stage.reads.empty()) {
+    const bool fits = stage.operands.size() == 1 && stage.outputs.empty() &&
+                      stages.late_limits.contains(stage.reads);
+    if (fits) return absl::OkStatus();
+    return absl::InternalError(absl::StrCat("stage ", stage.label, ": a read of no one value"));
+  }
   RETURN_IF_ERROR(Verify(stage.body));
   const std::vector<Operand>& operands = std::visit(
       [](const auto& body) -> const std::vector<Operand>& { return body.operands; }, stage.body);
@@ -220,7 +159,37 @@ absl::Status CheckStage(const Stage& stage, const StageGraph& stages) {
 
 }  // namespace
 
+namespace {
+
+// Stages of a repeat follow each other.
+absl::Status CheckRegions(const StageGraph& stages) {
+  std::vector<bool> left(stages.regions.size(), false);
+  std::vector<bool> inside(stages.regions.size(), false);
+  for (const Stage& stage : stages.stages) {
+    if (stage.removed) continue;
+    std::vector<bool> now(stages.regions.size(), false);
+    for (int32_t r = stage.region; r >= 0; r = stages.regions[static_cast<size_t>(r)].parent) {
+      if (static_cast<size_t>(r) >= now.size()) {
+        return absl::InternalError(absl::StrCat("stage ", stage.label, ": region ", r));
+      }
+      now[static_cast<size_t>(r)] = true;
+    }
+    for (size_t r = 0; r < now.size(); ++r) {
+      if (stages.regions[r].kind != StageRegion::Kind::kRepeat) continue;
+      if (inside[r] && !now[r]) left[r] = true;
+      if (now[r] && left[r]) {
+        return absl::InternalError(absl::StrCat("stage ", stage.label, ": back in repeat ", r));
+      }
+    }
+    inside = std::move(now);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::Status Verify(const StageGraph& stages) {
+  RETURN_IF_ERROR(CheckRegions(stages));
   std::vector<bool> written(stages.values.size(), false);
   for (ValueId input : stages.inputs) written[static_cast<size_t>(input)] = true;
   for (size_t i = 0; i < stages.values.size(); ++i) {
@@ -228,7 +197,7 @@ absl::Status Verify(const StageGraph& stages) {
   }
   const auto check_written = [&](ValueId id, absl::string_view user) -> absl::Status {
     // An alias of something written, or of a constant whose own copy under this shape is one too.
-    if (written[static_cast<size_t>(stages.Root(id))] || written[static_cast<size_t>(id)]) {
+    if (written[static_cast<size_t>(stages.Owner(id))] || written[static_cast<size_t>(id)]) {
       return absl::OkStatus();
     }
     return absl::InternalError(
@@ -240,7 +209,7 @@ absl::Status Verify(const StageGraph& stages) {
     for (ValueId operand : stage.operands) {
       RETURN_IF_ERROR(check_written(operand, stage.label));
     }
-    for (ValueId output : stage.outputs) written[static_cast<size_t>(stages.Root(output))] = true;
+    for (ValueId output : stage.outputs) written[static_cast<size_t>(stages.Owner(output))] = true;
   }
   for (ValueId output : stages.outputs) RETURN_IF_ERROR(check_written(output, "output"));
   return absl::OkStatus();

@@ -1,0 +1,159 @@
+// What control_flow.cc and resolve_loops.cc share: graphs under construction, and the resolver that
+// builds them. Internal to the passes.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "graph/graph.h"
+
+namespace stampmill {
+
+// Iterations of a loop that nothing limits.
+inline constexpr int64_t kUnlimited = std::numeric_limits<int64_t>::max();
+
+// A graph under construction.
+struct Scope {
+  Graph graph;
+  Scope* outer = nullptr;                            // of a body: the graph around it
+  absl::flat_hash_map<ValueId, ValueId> captured{};  // value of the outer graph to its own
+  std::vector<ValueId> captures{};  // values of the outer graph, in order of inputs
+};
+
+// A value of a graph under construction; id may be kNoValue.
+struct Ref {
+  Scope* scope = nullptr;
+  ValueId id = kNoValue;
+};
+
+// Where the values of a source graph are; absent: not made yet.
+using Places = std::vector<std::optional<Ref>>;
+
+// The graph that is this attribute; null when there is none.
+const Graph* BodyOf(const Node& node, absl::string_view name);
+// INVALID_ARGUMENT and UNIMPLEMENTED, beginning with the node's description.
+absl::Status NodeError(const Node& node, absl::string_view message);
+absl::Status NodeUnsupported(const Node& node, absl::string_view message);
+
+// A body that is done: its graph, and what it captures of the graph around it.
+struct Finished {
+  std::shared_ptr<const Graph> graph;
+  std::vector<ValueId> captures;
+};
+
+class Resolver {
+ public:
+  absl::StatusOr<Graph> Run(const Graph& source, const std::vector<bool>& followed);
+
+ private:
+  // Makes the nodes of `source` from the one at `position` on in `scope`; gives its outputs.
+  absl::StatusOr<std::vector<Ref>> Build(const Graph& source, Places places, size_t position,
+                                         Scope& scope);
+  absl::Status CopyNode(const Graph& source, const Node& node, Places& places, Scope& scope);
+
+  ValueId Use(const Ref& ref, Scope& scope);
+  Ref Find(const Graph& source, ValueId id, Places& places, Scope& scope);
+
+  // Nodes that resolving makes.
+  ValueId AddOperator(Node node, Value output, Scope& scope);
+  ValueId AddDims(const DimExpr& dim, Scope& scope);
+  // `id`, of one element, as the host reads it; at most `limit`.
+  ValueId AddRead(ValueId id, int64_t limit, Scope& scope);
+  // The one element of a condition (limit 1) or count; read by the host where it is not known.
+  absl::StatusOr<DimExpr> Scalar(const Node& node, ValueId id, int64_t limit, Scope& scope);
+
+  Finished Finish(Scope& scope, const std::vector<Ref>& outputs);
+
+  // If. A result only when the rest of `source` has been made with it: all outputs of `source`.
+  using Outputs = std::optional<std::vector<Ref>>;
+  absl::StatusOr<Outputs> ResolveIf(const Graph& source, const Node& node, Places& places,
+                                    size_t position, Scope& scope);
+  struct Branch {
+    const Graph* body = nullptr;
+    std::unique_ptr<Scope> scope{};
+    absl::StatusOr<std::vector<Ref>> results{};
+  };
+  Places BranchPlaces(const Graph& source, const Node& node, const Graph& body, Places& places,
+                      Scope& scope);
+  void BuildBranch(const Graph& source, const Node& node, Places& places, Scope& scope,
+                   std::optional<size_t> rest, Branch& branch);
+  absl::Status TakeBranch(const Graph& source, const Node& node, Places& places, Scope& scope,
+                          const Graph& body);
+  static bool Agree(Branch& a, Branch& b);
+  absl::StatusOr<std::vector<Ref>> MergeBranches(const Node& node, const DimExpr& condition,
+                                                 Branch& then_branch, Branch& else_branch,
+                                                 Scope& scope);
+
+  // Loop and Scan.
+  struct Carried {
+    Ref start{};
+    ValueId source_input = kNoValue, source_output = kNoValue;  // of the body's source
+    std::optional<std::vector<DimExpr>> start_contents{}, step_contents{};
+  };
+  struct Scanned {
+    ValueId id = kNoValue;  // in the scope around, rows along axis 0
+    bool reversed = false;
+    ValueId source_input = kNoValue;
+  };
+  struct Repeat {
+    const Graph* source = nullptr;  // of the body
+    Places places{};                // of the body's source, captures and fixed inputs bound
+    std::vector<Carried> carried{};
+    std::vector<Scanned> scanned{};
+    std::vector<ValueId> source_results{};  // outputs of the body's source that make rows
+    std::vector<int64_t> reversed_results{};
+    ValueId source_iteration = kNoValue, source_proceed = kNoValue;
+    DimExpr count;
+    std::string iteration{};
+  };
+  struct RepeatResult {
+    std::vector<Ref> carried{}, rows{};
+  };
+  absl::Status ResolveLoop(const Graph& source, const Node& node, Places& places, Scope& scope);
+  absl::Status ResolveScan(const Graph& source, const Node& node, Places& places, Scope& scope);
+  absl::StatusOr<bool> FoldRepeat(const Graph& source, const Node& node, Places& places,
+                                  Scope& scope, int64_t trips);
+  absl::StatusOr<std::vector<std::optional<Ref>>> BindCarried(const Graph& source, const Node& node,
+                                                              Places& places, Repeat& repeat,
+                                                              size_t carried, Scope& scope);
+  absl::Status CheckLength(const Node& node, Repeat& repeat, Scope& scope) const;
+  absl::StatusOr<RepeatResult> BuildRepeat(const Node& node, Repeat& repeat, Scope& scope);
+  // Finds what is carried and grows by a fixed step.
+  absl::Status ProbeSteps(Repeat& repeat, Scope& scope);
+  // The node, without captures and results.
+  Node RepeatNode(const Node& node, const Repeat& repeat, Scope& scope);
+  absl::StatusOr<Value> CarriedResult(const Node& node, const Repeat& repeat,
+                                      const Carried& carried, const Ref& next, const DimExpr& trips,
+                                      Scope& scope);
+  absl::StatusOr<Value> RowsResult(const Node& node, const Repeat& repeat, const Ref& row,
+                                   const DimExpr& trips) const;
+  absl::StatusOr<std::vector<Ref>> BuildRepeatBody(Repeat& repeat, Scope& body, bool probe);
+  void FindSteps(const Repeat& probe, Scope& body, const std::vector<Ref>& outputs,
+                 std::vector<Carried>& carried) const;
+  absl::Status CheckCarried(const Node& node, const Repeat& repeat, const Carried& carried,
+                            const Value& start, const Value& result, Scope& scope) const;
+  // Whether to go on after an iteration; nullopt: always.
+  absl::StatusOr<std::optional<Ref>> Proceed(const Node& node, Repeat& repeat, Ref condition,
+                                             Scope& body);
+  absl::StatusOr<DimExpr> LoopCount(const Graph& source, const Node& node, size_t own,
+                                    Places& places, Scope& scope);
+  ValueId MoveAxis(ValueId id, size_t from, size_t to, Scope& scope, absl::Status& status);
+
+  std::string Fresh(absl::string_view what) { return absl::StrCat(what, " #", fresh_++); }
+
+  absl::flat_hash_map<std::string, Ref> reads_;  // by symbol
+  int64_t nodes_ = 0;
+  int64_t fresh_ = 0;
+  int depth_ = 0;
+};
+
+}  // namespace stampmill
