@@ -1,8 +1,9 @@
 // RNN, GRU and LSTM over sequences, in one or both directions.
 //
-// The input's part of all gates is one contraction over all steps; then each step is a contraction
-// of the state with the recurrent weights and maps that make the new state. Steps are written out,
-// so their number must be fixed and small (kStepsMax); a stream's single step is the common case.
+// The input's part of all gates is one contraction over all steps; then comes a repeat of the
+// steps, each a contraction of the state with the recurrent weights and maps that make the new
+// state. A state lies in two places that take turns: step t reads place t mod 2 and writes the
+// other. A single step, which streams have, is no repeat.
 #include <algorithm>
 #include <cmath>
 #include <string>
@@ -24,8 +25,6 @@
 
 namespace stampmill {
 namespace {
-
-constexpr int64_t kStepsMax = 16;
 
 // Inputs, the same places in all three operators; the last two are LSTM's.
 enum : size_t { kX, kW, kR, kB, kLengths, kInitialH, kInitialC, kPeephole };
@@ -370,9 +369,9 @@ Expr ApplyExpr(const Activation& f, const Expr& x) {
 
 class RecurrentLowering {
  public:
-  RecurrentLowering(LowerContext& context, Recurrence r, int64_t steps)
-      : context_(context), r_(std::move(r)), steps_(steps) {
+  RecurrentLowering(LowerContext& context, Recurrence r) : context_(context), r_(std::move(r)) {
     const Shape x = context.InputShape(kX);
+    steps_ = x[r_.batch_first ? 1 : 0];
     batch_ = x[r_.batch_first ? 0 : 1];
     dtype_ = context.input(kX).dtype;
     real_ = ComputeType(dtype_);
@@ -381,18 +380,56 @@ class RecurrentLowering {
 
   absl::Status Emit() {
     RETURN_IF_ERROR(EmitInputGates());
-    ValueId h = EmitInitial(kInitialH);
-    ValueId c = r_.cell == Cell::kLstm ? EmitInitial(kInitialC) : kNoValue;
-    for (int64_t step = 0; step < steps_; ++step) {
-      RETURN_IF_ERROR(EmitStep(step, &h, &c));
-      if (context_.HasOutput(0)) EmitY(step, h);
-    }
-    if (context_.HasOutput(1)) EmitFinal(h, 1);
-    if (context_.HasOutput(2)) EmitFinal(c, 2);
+    // Packed once for all steps.
+    ASSIGN_OR_RETURN(packed_, PackRight(context_, StartProduct(kR, {batch_}, r_.hidden)));
+    State h = NewState(), c = r_.cell == Cell::kLstm ? NewState() : State();
+    EmitInitial(kInitialH, h.first);
+    if (r_.cell == Cell::kLstm) EmitInitial(kInitialC, c.first);
+    const bool repeats = !steps_.IsConstant(1);
+    const DimExpr step = repeats ? context_.BeginRepeat(steps_) : DimExpr(0);
+    MoveTo(step, h);
+    MoveTo(step, c);
+    RETURN_IF_ERROR(EmitStep(step, h, c));
+    if (context_.HasOutput(0)) EmitY(step, h.after);
+    if (repeats) context_.EndRepeat();
+    if (context_.HasOutput(1)) EmitFinal(Last(h), 1);
+    if (context_.HasOutput(2)) EmitFinal(Last(c), 2);
     return absl::OkStatus();
   }
 
  private:
+  // What a step reads and what it writes.
+  struct State {
+    ValueId places = kNoValue;  // both, when steps repeat
+    ValueId first = kNoValue;   // where it begins
+    ValueId before = kNoValue, after = kNoValue;
+  };
+
+  State NewState() {
+    State state;
+    if (steps_.IsConstant(1)) {
+      state.first = state.before = context_.NewValue(real_, state_, "state");
+      state.after = context_.NewValue(real_, state_, "state");
+      return state;
+    }
+    Shape both = state_;
+    both.insert(both.begin(), 2);
+    state.places = context_.NewValue(real_, std::move(both), "states");
+    state.first = Place(state, 0);
+    return state;
+  }
+  ValueId Place(const State& state, const DimExpr& step) {
+    return context_.NewSlice(state.places, state_, Mod(step, 2) * ElementCount(state_), "state");
+  }
+  void MoveTo(const DimExpr& step, State& state) {
+    if (state.places == kNoValue) return;
+    state.before = Place(state, step);
+    state.after = Place(state, step + 1);
+  }
+  ValueId Last(const State& state) {
+    return state.places == kNoValue ? state.after : Place(state, steps_);
+  }
+
   // Coordinates of a nest over states.
   Expr D() const { return Expr::Coord(0); }
   Expr N() const { return Expr::Coord(1); }
@@ -414,21 +451,21 @@ class RecurrentLowering {
 
   // Number of steps of sequence `n`.
   Expr Length(StageOperands& operands, const Expr& n) const {
-    if (!context_.HasInput(kLengths)) return Int(steps_);
+    if (!context_.HasInput(kLengths)) return Extent(steps_);
     const int32_t lengths = operands.AddInput(context_, kLengths);
     return Expr::Cast(DType::kI64, operands.Load(lengths, {n}));
   }
   // Whether sequence `n` has a step `step`; invalid: always.
-  Expr Active(StageOperands& operands, int64_t step, const Expr& n) const {
+  Expr Active(StageOperands& operands, const DimExpr& step, const Expr& n) const {
     if (!context_.HasInput(kLengths)) return Expr();
-    return Less(Int(step), Length(operands, n));
+    return Less(Extent(step), Length(operands, n));
   }
   // Which time step `step` of direction `d` is.
-  Expr Time(StageOperands& operands, int64_t step, const Expr& d, const Expr& n) const {
-    if (r_.directions == 1 && !r_.reverse) return Int(step);
-    const Expr backward = Maximum(Int(0), Length(operands, n) - Int(step + 1));
+  Expr Time(StageOperands& operands, const DimExpr& step, const Expr& d, const Expr& n) const {
+    if (r_.directions == 1 && !r_.reverse) return Extent(step);
+    const Expr backward = Maximum(Int(0), Length(operands, n) - Extent(step + 1));
     if (r_.directions == 1) return backward;
-    return Expr::Select(Equal(d, Int(0)), Int(step), backward);
+    return Expr::Select(Equal(d, Int(0)), Extent(step), backward);
   }
 
   Expr LoadState(StageOperands& operands, ValueId value, const Expr& j) const {
@@ -442,8 +479,7 @@ class RecurrentLowering {
     EmitNest(context_, std::move(operands), std::move(nest), output);
   }
 
-  ValueId EmitInitial(size_t input) {
-    const ValueId value = context_.NewValue(real_, state_, "state");
+  void EmitInitial(size_t input, ValueId value) {
     StageOperands operands;
     Expr start = Real(0);
     if (context_.HasInput(input)) {
@@ -453,7 +489,6 @@ class RecurrentLowering {
                                                              : std::vector<Expr>{D(), N(), J()}));
     }
     EmitMap(std::move(operands), start, value);
-    return value;
   }
 
   // Bias of gate row `row`; of the input's half, the recurrent half, or both.
@@ -476,6 +511,7 @@ class RecurrentLowering {
     product.n = r_.gates * r_.hidden;
     product.k = {depth};
     product.accumulator = real_;
+    product.a = Real(0);  // until it is known
     product.b = context_.node().inputs[weights];
     product.b_operand = {.dtype = dtype_, .shape = context_.InputShape(weights)};
     product.b_axes = {
@@ -507,8 +543,8 @@ class RecurrentLowering {
   }
 
   // R times `state`, whose element the caller gives; plus the input's part where `with_input`.
-  absl::StatusOr<ValueId> EmitStateGates(int64_t step, StageOperands operands, const Expr& state,
-                                         bool with_input) {
+  ValueId EmitStateGates(const DimExpr& step, StageOperands operands, const Expr& state,
+                         bool with_input) {
     Product product = StartProduct(kR, {batch_}, r_.hidden);
     product.operands = std::move(operands);
     product.a = state;
@@ -519,15 +555,11 @@ class RecurrentLowering {
     const Shape shape = {r_.directions, batch_, r_.gates * r_.hidden};
     product.output = {.dtype = real_, .shape = shape};
     const ValueId gates = context_.NewValue(real_, shape, "gates");
-    // The weights are packed for the first step and shared by the others.
-    if (packed_ == kNoValue) {
-      ASSIGN_OR_RETURN(packed_, PackRight(context_, product));
-    }
     EmitPackedProduct(context_, std::move(product), packed_, gates);
     return gates;
   }
 
-  Expr LoadInputGate(StageOperands& operands, int64_t step, const Expr& row) const {
+  Expr LoadInputGate(StageOperands& operands, const DimExpr& step, const Expr& row) const {
     const int32_t gates = operands.Add(input_gates_, real_, input_shape_);
     return operands.Load(gates, {D(), Time(operands, step, D(), N()), N(), row});
   }
@@ -538,26 +570,23 @@ class RecurrentLowering {
                          {D(), N(), J() + Int(gate * r_.hidden)});
   }
 
-  // A state that changes to `next` where the sequence has this step.
-  ValueId EmitState(StageOperands operands, int64_t step, ValueId before, Expr next) {
+  // A state becomes `next` where the sequence has this step.
+  void EmitState(StageOperands operands, const DimExpr& step, const State& state, Expr next) {
     const Expr active = Active(operands, step, N());
-    if (active.valid()) next = Expr::Select(active, next, LoadState(operands, before, J()));
-    const ValueId value = context_.NewValue(real_, state_, "state");
-    EmitMap(std::move(operands), next, value);
-    return value;
+    if (active.valid()) next = Expr::Select(active, next, LoadState(operands, state.before, J()));
+    EmitMap(std::move(operands), next, state.after);
   }
 
-  absl::Status EmitStep(int64_t step, ValueId* h, ValueId* c) {
+  absl::Status EmitStep(const DimExpr& step, const State& h, const State& c) {
     StageOperands operands;
     // In a contraction over states the third coordinate is k.
-    const Expr state = LoadState(operands, *h, J());
+    const Expr state = LoadState(operands, h.before, J());
     const bool with_input = r_.cell != Cell::kGru;
-    ASSIGN_OR_RETURN(const ValueId gates,
-                     EmitStateGates(step, std::move(operands), state, with_input));
+    const ValueId gates = EmitStateGates(step, std::move(operands), state, with_input);
     if (r_.cell == Cell::kRnn) {
       StageOperands own;
       const Expr next = Activate(0, Clipped(LoadGate(own, gates, 0)), D());
-      *h = EmitState(std::move(own), step, *h, next);
+      EmitState(std::move(own), step, h, next);
       return absl::OkStatus();
     }
     if (r_.cell == Cell::kGru) return EmitGruStep(step, gates, h);
@@ -571,11 +600,10 @@ class RecurrentLowering {
     return Expr::Cast(real_, operands.Load(p, {D(), J() + Int(gate * r_.hidden)})) * c;
   }
 
-  void EmitLstmStep(int64_t step, ValueId gates, ValueId* h, ValueId* c) {
-    ValueId next_c = kNoValue;
+  void EmitLstmStep(const DimExpr& step, ValueId gates, const State& h, const State& c) {
     {
       StageOperands operands;
-      const Expr before = LoadState(operands, *c, J());
+      const Expr before = LoadState(operands, c.before, J());
       const auto gate = [&](int64_t number, int64_t peephole, size_t activation) {
         Expr sum = LoadGate(operands, gates, number);
         if (peephole >= 0) sum = sum + Peephole(operands, peephole, before);
@@ -584,34 +612,33 @@ class RecurrentLowering {
       const Expr input = gate(0, 0, 0);
       const Expr forget = r_.input_forget ? Real(1) - input : gate(2, 2, 0);
       const Expr next = forget * before + input * gate(3, -1, 1);
-      next_c = EmitState(std::move(operands), step, *c, next);
+      EmitState(std::move(operands), step, c, next);
     }
     StageOperands operands;
-    const Expr cell = LoadState(operands, next_c, J());
+    const Expr cell = LoadState(operands, c.after, J());
     const Expr sum = LoadGate(operands, gates, 1) + Peephole(operands, 1, cell);
     const Expr output = Activate(0, Clipped(sum), D());
-    *h = EmitState(std::move(operands), step, *h, output * Activate(2, cell, D()));
-    *c = next_c;
+    EmitState(std::move(operands), step, h, output * Activate(2, cell, D()));
   }
 
   // Gate `number` of GRU: the state's part and the input's.
-  Expr GruGate(StageOperands& operands, int64_t step, ValueId gates, int64_t number) {
+  Expr GruGate(StageOperands& operands, const DimExpr& step, ValueId gates, int64_t number) {
     const Expr row = J() + Int(number * r_.hidden);
     return Activate(
         0, Clipped(LoadGate(operands, gates, number) + LoadInputGate(operands, step, row)), D());
   }
 
-  absl::Status EmitGruStep(int64_t step, ValueId gates, ValueId* h) {
+  absl::Status EmitGruStep(const DimExpr& step, ValueId gates, const State& h) {
     ValueId candidate_gates = gates;
     if (!r_.linear_before_reset) {
       // The candidate's weights meet the state after the reset.
       const ValueId gated = context_.NewValue(real_, state_, "reset state");
       StageOperands operands;
-      const Expr reset = GruGate(operands, step, gates, 1) * LoadState(operands, *h, J());
+      const Expr reset = GruGate(operands, step, gates, 1) * LoadState(operands, h.before, J());
       EmitMap(std::move(operands), reset, gated);
       StageOperands own;
       const Expr state = LoadState(own, gated, J());
-      ASSIGN_OR_RETURN(candidate_gates, EmitStateGates(step, std::move(own), state, false));
+      candidate_gates = EmitStateGates(step, std::move(own), state, false);
     }
     StageOperands operands;
     const Expr row = J() + Int(2 * r_.hidden);
@@ -620,21 +647,21 @@ class RecurrentLowering {
     const Expr candidate =
         Activate(1, Clipped(LoadInputGate(operands, step, row) + recurrent), D());
     const Expr update = GruGate(operands, step, gates, 0);
-    const Expr before = LoadState(operands, *h, J());
+    const Expr before = LoadState(operands, h.before, J());
     const Expr next = (Real(1) - update) * candidate + update * before;
-    *h = EmitState(std::move(operands), step, *h, next);
+    EmitState(std::move(operands), step, h, next);
     return absl::OkStatus();
   }
 
   // Y at the time of this step; steps that a sequence does not have are zero.
-  void EmitY(int64_t step, ValueId h) {
+  void EmitY(const DimExpr& step, ValueId h) {
     StageOperands operands;
     Expr value = Expr::Cast(dtype_, LoadState(operands, h, J()));
     Expr time = Time(operands, step, D(), N());
     const Expr active = Active(operands, step, N());
     if (active.valid()) {
       value = Expr::Select(active, value, Expr::Constant(dtype_, 0));
-      time = Expr::Select(active, time, Int(step));
+      time = Expr::Select(active, time, Extent(step));
     }
     Nest nest{.kept = state_};
     nest.result = value;
@@ -655,8 +682,7 @@ class RecurrentLowering {
 
   LowerContext& context_;
   Recurrence r_;
-  int64_t steps_ = 0;
-  DimExpr batch_;
+  DimExpr steps_, batch_;
   DType dtype_ = DType::kF32;  // of the operator's tensors
   DType real_ = DType::kF32;   // of the states
   Shape state_;
@@ -667,13 +693,7 @@ class RecurrentLowering {
 
 absl::Status LowerRecurrent(LowerContext& context) {
   ASSIGN_OR_RETURN(Recurrence r, ReadRecurrence(context.node(), context.InputShape(kR)));
-  const DimExpr steps = context.InputShape(kX)[r.batch_first ? 1 : 0];
-  if (!steps.is_constant() || *steps.constant() > kStepsMax) {
-    return absl::UnimplementedError(absl::StrCat(context.node().Describe(),
-                                                 ": sequence length: got ", steps.ToString(),
-                                                 ", limit ", kStepsMax, " known when compiling"));
-  }
-  return RecurrentLowering(context, std::move(r), *steps.constant()).Emit();
+  return RecurrentLowering(context, std::move(r)).Emit();
 }
 
 constexpr Variant kRecurrentVariants[] = {{"steps", AlwaysApplies, LowerRecurrent}};

@@ -12,7 +12,6 @@ from tests import unittest_xml
 STAMPMILL = os.path.abspath("server/stampmill")
 
 
-
 class Answers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
