@@ -99,22 +99,41 @@ KernelModel MatMul(int64_t m, int64_t n, int64_t k) {
           .bytes = 4 * (a * c + c * b + a * b)};
 }
 
-KernelModel Conv(int64_t channels, int64_t size, int64_t kernel, int64_t groups) {
-  const double pixels = static_cast<double>(size * size);
-  const double in = static_cast<double>(channels);
-  const double taps = static_cast<double>(kernel * kernel * channels / groups);
-  const int64_t pad = kernel / 2;
-  return {.name = absl::StrCat(groups == 1 ? "conv " : "depthwise ", kernel, "x", kernel, " ",
-                               channels, "x", size, "x", size),
-          .op_type = "Conv",
-          .inputs = {F32("x", {1, channels, size, size})},
-          .weights = {F32("w", {channels, channels / groups, kernel, kernel})},
-          .attributes = {absl::StrCat("kernel_shape=is:", kernel, ",", kernel),
-                         absl::StrCat("pads=is:", pad, ",", pad, ",", pad, ",", pad),
-                         absl::StrCat("group=i:", groups)},
-          .flops = 2 * pixels * in * taps,
-          .bytes = 4 * (2 * pixels * in + in * taps)};
+struct ConvSize {
+  int64_t inputs = 1, outputs = 1;  // channels
+  int64_t height = 1, width = 1;    // of input and output
+  int64_t kernel = 1, groups = 1;
+};
+
+KernelModel Conv(const ConvSize& size) {
+  const double pixels = static_cast<double>(size.height * size.width);
+  const double in = static_cast<double>(size.inputs), out = static_cast<double>(size.outputs);
+  const double taps = static_cast<double>(size.kernel * size.kernel * size.inputs / size.groups);
+  const int64_t pad = size.kernel / 2;
+  const std::string channels = size.inputs == size.outputs
+                                   ? absl::StrCat(size.inputs)
+                                   : absl::StrCat(size.inputs, "-", size.outputs);
+  return {
+      .name = absl::StrCat(size.groups == 1 ? "conv " : "depthwise ", size.kernel, "x", size.kernel,
+                           " ", channels, "x", size.height, "x", size.width),
+      .op_type = "Conv",
+      .inputs = {F32("x", {1, size.inputs, size.height, size.width})},
+      .weights = {F32("w", {size.outputs, size.inputs / size.groups, size.kernel, size.kernel})},
+      .attributes = {absl::StrCat("kernel_shape=is:", size.kernel, ",", size.kernel),
+                     absl::StrCat("pads=is:", pad, ",", pad, ",", pad, ",", pad),
+                     absl::StrCat("group=i:", size.groups)},
+      .flops = 2 * pixels * out * taps,
+      .bytes = 4 * (pixels * (in + out) + out * taps)};
 }
+
+// Of residual nets and of the text nets: bottlenecks, expansions, depthwise windows.
+constexpr ConvSize kConvSizes[] = {
+    {64, 64, 56, 56, 3},        {64, 64, 28, 28, 3},      {128, 128, 14, 14, 3},
+    {96, 24, 80, 120, 3},       {128, 128, 28, 28, 1},    {256, 64, 56, 56, 1},
+    {128, 512, 28, 28, 1},      {48, 96, 80, 120, 1},     {192, 384, 6, 80, 1},
+    {128, 128, 56, 56, 3, 128}, {48, 48, 80, 120, 3, 48}, {192, 192, 6, 80, 3, 192},
+    {384, 384, 3, 80, 3, 384},  {96, 96, 80, 120, 7, 96},
+};
 
 KernelModel Rows(const char* op_type, int64_t rows, int64_t columns) {
   const double elements = static_cast<double>(rows * columns);
@@ -132,9 +151,7 @@ std::vector<KernelModel> AllKernelModels() {
   models.push_back(MatMul(1, 1024, 1024));
   models.push_back(MatMul(8, 1024, 1024));
   models.push_back(MatMul(128, 384, 1536));
-  models.push_back(Conv(64, 56, 3, 1));
-  models.push_back(Conv(128, 28, 1, 1));
-  models.push_back(Conv(128, 56, 3, 128));
+  for (const ConvSize& size : kConvSizes) models.push_back(Conv(size));
   // Beyond the caches: memory is what they are held against.
   models.push_back(Rows("Softmax", 32768, 1024));
   models.push_back(Rows("Relu", 8192, 4096));
