@@ -9,6 +9,7 @@ namespace stampmill {
 
 std::span<const OpDefinition> ActivationOps();
 std::span<const OpDefinition> ArgReduceOps();
+std::span<const OpDefinition> AttentionOps();
 std::span<const OpDefinition> BinaryOps();
 std::span<const OpDefinition> CastOps();
 std::span<const OpDefinition> ChannelNormalizationOps();
@@ -26,6 +27,7 @@ std::span<const OpDefinition> QuantizeOps();
 std::span<const OpDefinition> RecurrentOps();
 std::span<const OpDefinition> ReduceOps();
 std::span<const OpDefinition> ResizeOps();
+std::span<const OpDefinition> RotaryOps();
 std::span<const OpDefinition> ScanOps();
 std::span<const OpDefinition> ScatterOps();
 std::span<const OpDefinition> SelectOps();

@@ -21,6 +21,7 @@ const std::vector<const OpDefinition*>& List() {
     const std::vector<std::span<const OpDefinition>> families = {
         ActivationOps(),
         ArgReduceOps(),
+        AttentionOps(),
         BinaryOps(),
         CastOps(),
         ChannelNormalizationOps(),
@@ -38,6 +39,7 @@ const std::vector<const OpDefinition*>& List() {
         RecurrentOps(),
         ReduceOps(),
         ResizeOps(),
+        RotaryOps(),
         ScanOps(),
         ScatterOps(),
         SelectOps(),
