@@ -92,7 +92,10 @@ inline constexpr int64_t kByteGroup = 4;
 
 // A kernel written whole as a skeleton (kernels/skeletons): sorting, scans.
 struct Library {
-  std::string skeleton;                // its name
+  std::string skeleton;  // its name
+  // Element i along dim 0 of the outputs depends on that of the operands alone, of those whose
+  // leading dim is equal to the outputs', and not on how many there are. Not part of the code.
+  bool by_row = false;
   std::vector<int64_t> configuration;  // its compile-time constants
   std::vector<Operand> operands;
   std::vector<Operand> outputs;  // one or more

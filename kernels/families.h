@@ -19,6 +19,8 @@ std::span<const OpDefinition> ConvTransposeOps();
 std::span<const OpDefinition> EinsumOps();
 std::span<const OpDefinition> GatherOps();
 std::span<const OpDefinition> GenerateOps();
+std::span<const OpDefinition> GridSampleOps();
+std::span<const OpDefinition> LinearAttentionOps();
 std::span<const OpDefinition> MatMulOps();
 std::span<const OpDefinition> MoveOps();
 std::span<const OpDefinition> NormalizationOps();
@@ -26,14 +28,17 @@ std::span<const OpDefinition> PoolOps();
 std::span<const OpDefinition> QuantizeOps();
 std::span<const OpDefinition> RecurrentOps();
 std::span<const OpDefinition> ReduceOps();
+std::span<const OpDefinition> RegionOps();
 std::span<const OpDefinition> ResizeOps();
 std::span<const OpDefinition> RotaryOps();
 std::span<const OpDefinition> ScanOps();
 std::span<const OpDefinition> ScatterOps();
 std::span<const OpDefinition> SelectOps();
 std::span<const OpDefinition> ShapeOps();
+std::span<const OpDefinition> SignalOps();
 std::span<const OpDefinition> SliceOps();
 std::span<const OpDefinition> SoftmaxOps();
+std::span<const OpDefinition> TfIdfOps();
 std::span<const OpDefinition> UnaryOps();
 
 }  // namespace stampmill

@@ -1,11 +1,5 @@
-// CumSum, CumProd and TopK as nests.
-//
-// A running total over L elements by its definition takes L^2 / 2 steps, so longer axes are cut
-// into blocks: totals of the blocks, totals of the blocks before each, then each element within its
-// block. The order of additions depends on nothing but L.
-//
-// TopK ranks by counting, for each element, those that come before it, and then gathers: L^2
-// comparisons, without branches or a data-dependent order of writes.
+// CumSum, CumProd and TopK: skeletons of their own (kernels/skeletons), since every element depends
+// on those before it.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -82,129 +76,33 @@ absl::StatusOr<std::vector<Tensor>> ScanReference(const ReferenceArguments& argu
   return One(*std::move(output));
 }
 
-// A scan's operation and identity.
-struct Fold {
-  ExprOp op = ExprOp::kAdd;
-  DType dtype = DType::kF32;
-
-  Expr identity() const { return Expr::ConstantInt(dtype, op == ExprOp::kMul ? 1 : 0); }
-  Reduction Over(const Expr& value) const {
-    const Expr total = Expr::Accumulator(dtype, 0);
-    return {.init = {identity()},
-            .update = {Expr::Binary(op, total, value)},
-            .merge = {Expr::Binary(op, total, Expr::Accumulator(dtype, 1))},
-            .result = total};
-  }
-};
-
-// Whether element `j` belongs to the total at `i`.
-Expr Belongs(const Expr& j, const Expr& i, bool exclusive, bool reverse) {
-  const Expr& before = reverse ? i : j;
-  const Expr& after = reverse ? j : i;
-  return exclusive ? Less(before, after) : LessEqual(before, after);
+// Elements before and after the axis.
+DimExpr ElementsBefore(const Shape& shape, size_t axis) {
+  return ElementCount(std::span(shape).first(axis));
+}
+DimExpr ElementsAfter(const Shape& shape, size_t axis) {
+  return ElementCount(std::span(shape).subspan(axis + 1));
 }
 
-constexpr int64_t kScanBlock = 32;
-// Axes of up to this length are summed by definition.
-constexpr int64_t kScanDirectMax = 128;
-
-class ScanLowering {
- public:
-  ScanLowering(LowerContext& context, const ScanAttributes& scan, ExprOp op)
-      : context_(context),
-        scan_(scan),
-        shape_(context.InputShape(0)),
-        length_(shape_[scan.axis]),
-        dtype_(context.output(0).dtype),
-        fold_{.op = op, .dtype = ComputeType(dtype_)} {}
-
-  void Emit() {
-    if (length_.UpperBound().value_or(kScanDirectMax + 1) <= kScanDirectMax) {
-      EmitElements(length_, kNoValue, {});
-      return;
-    }
-    Shape blocks = shape_;
-    blocks[scan_.axis] = CeilDiv(length_, kScanBlock);
-    const ValueId totals = context_.NewValue(fold_.dtype, blocks, "blocks");
-    const ValueId before = context_.NewValue(fold_.dtype, blocks, "before");
-    EmitBlockTotals(blocks, totals);
-    EmitBefore(blocks, totals, before);
-    EmitElements(kScanBlock, before, blocks);
-  }
-
- private:
-  std::vector<Expr> At(const Expr& place) const {
-    std::vector<Expr> coords = Coords(0, shape_.size());
-    coords[scan_.axis] = place;
-    return coords;
-  }
-  Expr Inner() const { return Expr::Coord(static_cast<int32_t>(shape_.size())); }
-  Expr Position() const { return Expr::Coord(static_cast<int32_t>(scan_.axis)); }
-
-  // x at `place` if it counts, else the identity.
-  Expr LoadInput(StageOperands& operands, const Expr& condition, const Expr& place) const {
-    const int32_t x = operands.AddInput(context_, 0);
-    const DType dtype = operands.operand(x).dtype;
-    const int64_t identity = fold_.op == ExprOp::kMul ? 1 : 0;
-    return Expr::Cast(fold_.dtype,
-                      operands.LoadIf(condition, x, At(place), Expr::ConstantInt(dtype, identity)));
-  }
-
-  void EmitBlockTotals(const Shape& blocks, ValueId totals) {
-    StageOperands operands;
-    Nest nest{.kept = blocks, .reduced = {kScanBlock}};
-    const Expr place = Position() * Int(kScanBlock) + Inner();
-    nest.reductions = {fold_.Over(LoadInput(operands, Less(place, Extent(length_)), place))};
-    nest.result = Expr::Reduced(fold_.dtype, 0);
-    nest.output = {.dtype = fold_.dtype, .shape = blocks};
-    EmitNest(context_, std::move(operands), std::move(nest), totals);
-  }
-
-  void EmitBefore(const Shape& blocks, ValueId totals, ValueId before) {
-    StageOperands operands;
-    const int32_t operand = operands.Add(totals, fold_.dtype, blocks);
-    Nest nest{.kept = blocks, .reduced = {blocks[scan_.axis]}};
-    nest.reductions = {fold_.Over(operands.LoadIf(Belongs(Inner(), Position(), true, scan_.reverse),
-                                                  operand, At(Inner()), fold_.identity()))};
-    nest.result = Expr::Reduced(fold_.dtype, 0);
-    nest.output = {.dtype = fold_.dtype, .shape = blocks};
-    EmitNest(context_, std::move(operands), std::move(nest), before);
-  }
-
-  // Elements within blocks of `extent`, on top of what is `before` their block.
-  void EmitElements(const DimExpr& extent, ValueId before, const Shape& blocks) {
-    StageOperands operands;
-    Nest nest{.kept = shape_, .reduced = {extent}};
-    const bool whole = before == kNoValue;
-    const Expr block = whole ? Int(0) : FloorDivide(Position(), Int(kScanBlock));
-    const Expr place = whole ? Inner() : block * Int(kScanBlock) + Inner();
-    Expr counts = Belongs(place, Position(), scan_.exclusive, scan_.reverse);
-    if (!whole && scan_.reverse) counts = And(counts, Less(place, Extent(length_)));
-    nest.reductions = {fold_.Over(LoadInput(operands, counts, place))};
-    Expr total = Expr::Reduced(fold_.dtype, 0);
-    if (!whole) {
-      const int32_t operand = operands.Add(before, fold_.dtype, blocks);
-      total = Expr::Binary(fold_.op, operands.Load(operand, At(block)), total);
-    }
-    nest.result = Expr::Cast(dtype_, total);
-    nest.output = {.dtype = dtype_, .shape = shape_};
-    EmitNest(context_, std::move(operands), std::move(nest), context_.node().outputs[0]);
-  }
-
-  LowerContext& context_;
-  ScanAttributes scan_;
-  Shape shape_;
-  DimExpr length_;
-  DType dtype_;
-  Fold fold_;
-};
-
-template <ExprOp op>
+template <bool product>
 absl::Status LowerScan(LowerContext& context) {
+  const Shape& shape = context.InputShape(0);
   ASSIGN_OR_RETURN(const std::vector<int64_t> axis, FixedInts(context.node(), context.input(1)));
-  ASSIGN_OR_RETURN(const ScanAttributes scan,
-                   ReadScan(context.node(), axis, context.InputShape(0).size()));
-  ScanLowering(context, scan, op).Emit();
+  ASSIGN_OR_RETURN(const ScanAttributes scan, ReadScan(context.node(), axis, shape.size()));
+  const DType dtype = context.output(0).dtype;
+  const DimExpr inner = ElementsAfter(shape, scan.axis);
+  // Lines of a task: kernels/skeletons/scan.cc.
+  constexpr int64_t kLines = 64;
+  Library library{.skeleton = "scan",
+                  .by_row = scan.axis != 0,
+                  .configuration = {static_cast<int64_t>(dtype), product ? 1 : 0,
+                                    scan.exclusive ? 1 : 0, scan.reverse ? 1 : 0},
+                  .operands = {{.dtype = dtype, .shape = shape}},
+                  .outputs = {{.dtype = dtype, .shape = shape}},
+                  .dims = {shape[scan.axis], inner},
+                  .tasks = ElementsBefore(shape, scan.axis) * CeilDiv(inner, kLines)};
+  const Node& node = context.node();
+  context.EmitLibrary(std::move(library), {node.inputs[0]}, {node.outputs[0]});
   return absl::OkStatus();
 }
 
@@ -291,76 +189,37 @@ absl::StatusOr<std::vector<Tensor>> TopReference(const ReferenceArguments& argum
   return outputs;
 }
 
-Expr GreaterExpr(const Expr& a, const Expr& b) {
-  const Expr greater = Less(b, a);
-  if (!IsFloat(a.dtype())) return greater;
-  const Expr a_nan = Expr::Unary(ExprOp::kIsNan, a), b_nan = Expr::Unary(ExprOp::kIsNan, b);
-  return Or(greater, And(a_nan, Not(b_nan)));
-}
-
-// rank[..., i, ...]: how many elements come before element i.
-void EmitRanks(LowerContext& context, const TopAttributes& top, const Shape& shape, ValueId ranks) {
-  StageOperands operands;
-  const int32_t input = operands.AddInput(context, 0);
-  const DType compute = ComputeType(context.input(0).dtype);
-  Nest nest{.kept = shape, .reduced = {shape[top.axis]}};
-  std::vector<Expr> coords = Coords(0, shape.size());
-  const Expr i = coords[top.axis];
-  const Expr j = Expr::Coord(static_cast<int32_t>(shape.size()));
-  const Expr own = Expr::Cast(compute, operands.Load(input, coords));
-  coords[top.axis] = j;
-  const Expr other = Expr::Cast(compute, operands.Load(input, coords));
-  const Expr ahead = top.largest ? GreaterExpr(other, own) : GreaterExpr(own, other);
-  const Expr behind = top.largest ? GreaterExpr(own, other) : GreaterExpr(other, own);
-  const Expr precedes = Or(ahead, And(Not(behind), Less(j, i)));
-  nest.reductions = {SumReduction(Expr::Cast(DType::kI64, precedes))};
-  nest.result = Expr::Reduced(DType::kI64, 0);
-  nest.output = {.dtype = DType::kI64, .shape = shape};
-  EmitNest(context, std::move(operands), std::move(nest), ranks);
-}
-
 absl::Status LowerTop(LowerContext& context) {
-  const Shape shape = context.InputShape(0);
-  ASSIGN_OR_RETURN(const TopAttributes top, ReadTop(context.node(), shape.size()));
-  const ValueId ranks = context.NewValue(DType::kI64, shape, "ranks");
-  EmitRanks(context, top, shape, ranks);
-
+  const Node& node = context.node();
+  const Shape& shape = context.InputShape(0);
+  ASSIGN_OR_RETURN(const TopAttributes top, ReadTop(node, shape.size()));
+  ASSIGN_OR_RETURN(const std::vector<DimExpr> k, KnownDims(node, context.input(1)));
+  const DType dtype = context.input(0).dtype;
+  const DimExpr inner = ElementsAfter(shape, top.axis);
   Shape chosen = shape;
-  ASSIGN_OR_RETURN(const std::vector<DimExpr> k, KnownDims(context.node(), context.input(1)));
   chosen[top.axis] = k[0];
-  const std::vector<Expr> slots = Coords(0, shape.size());
-  ValueId indices = context.node().outputs.size() > 1 ? context.node().outputs[1] : kNoValue;
-  if (indices == kNoValue) indices = context.NewValue(DType::kI64, chosen, "indices");
-  {
-    // The one element whose rank is the slot's number.
-    StageOperands operands;
-    const int32_t rank = operands.Add(ranks, DType::kI64, shape);
-    Nest nest{.kept = chosen, .reduced = {shape[top.axis]}};
-    const Expr i = Expr::Coord(static_cast<int32_t>(shape.size()));
-    std::vector<Expr> coords = slots;
-    coords[top.axis] = i;
-    const Expr here = Equal(operands.Load(rank, coords), slots[top.axis]);
-    nest.reductions = {SumReduction(Expr::Select(here, i, Int(0)))};
-    nest.result = Expr::Reduced(DType::kI64, 0);
-    nest.output = {.dtype = DType::kI64, .shape = chosen};
-    EmitNest(context, std::move(operands), std::move(nest), indices);
-  }
-  if (!context.HasOutput(0)) return absl::OkStatus();
-  StageOperands operands;
-  const int32_t input = operands.AddInput(context, 0);
-  const int32_t index = operands.Add(indices, DType::kI64, chosen);
-  std::vector<Expr> coords = slots;
-  coords[top.axis] = operands.Load(index, slots);
-  Nest nest{.kept = chosen};
-  nest.result = operands.Load(input, coords);
-  nest.output = {.dtype = context.output(0).dtype, .shape = chosen};
-  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  const ValueId values =
+      context.HasOutput(0) ? node.outputs[0] : context.NewValue(dtype, chosen, "values");
+  const ValueId indices =
+      context.HasOutput(1) ? node.outputs[1] : context.NewValue(DType::kI64, chosen, "indices");
+  // A place is its order's number and an index, twice.
+  constexpr int64_t kPlaceBytes = 32;
+  Library library{
+      .skeleton = "top_k",
+      .by_row = top.axis != 0,
+      .configuration = {static_cast<int64_t>(dtype), top.largest ? 0 : 1},
+      .operands = {{.dtype = dtype, .shape = shape}},
+      .outputs = {{.dtype = dtype, .shape = chosen}, {.dtype = DType::kI64, .shape = chosen}},
+      .dims = {shape[top.axis], inner, k[0]},
+      .tasks = ElementsBefore(shape, top.axis) * inner,
+      .scratch_bytes = kPlaceBytes * k[0]};
+  context.EmitLibrary(std::move(library), {node.inputs[0]}, {values, indices});
   return absl::OkStatus();
 }
 
-constexpr Variant kSumVariants[] = {{"nest", AlwaysApplies, LowerScan<ExprOp::kAdd>}};
-constexpr Variant kProductVariants[] = {{"nest", AlwaysApplies, LowerScan<ExprOp::kMul>}};
-constexpr Variant kTopVariants[] = {{"ranks", AlwaysApplies, LowerTop}};
+constexpr Variant kSumVariants[] = {{"scan", AlwaysApplies, LowerScan<false>}};
+constexpr Variant kProductVariants[] = {{"scan", AlwaysApplies, LowerScan<true>}};
+constexpr Variant kTopVariants[] = {{"top_k", AlwaysApplies, LowerTop}};
 
 }  // namespace
 

@@ -293,11 +293,39 @@ absl::Status LowerExpand(LowerContext& context) {
   return absl::OkStatus();
 }
 
+// Optional values are tensors here, there or left out.
+absl::Status InferHasElement(InferContext& context) {
+  RETURN_IF_ERROR(context.SetOutput(0, DType::kBool, {}));
+  context.SetOutputSymbolic(0, {context.HasInput(0) ? 1 : 0});
+  return absl::OkStatus();
+}
+
+References HasElementReference(const ReferenceArguments& arguments) {
+  const bool has = !arguments.inputs.empty() && arguments.inputs[0].valid();
+  return One(Tensor::Scalar(DType::kBool, has ? 1 : 0));
+}
+
+absl::Status InferGetElement(InferContext& context) {
+  ASSIGN_OR_RETURN(Shape shape, context.InputShape(0));
+  return SetReshaped(context, std::move(shape));
+}
+
+References GetElementReference(const ReferenceArguments& arguments) {
+  return One(arguments.inputs[0]);
+}
+
 constexpr Variant kAlias[] = {{"alias", AlwaysApplies, LowerAlias}};
 constexpr Variant kExpand[] = {{"nest", AlwaysApplies, LowerExpand}};
 
 constexpr OpDefinition kOps[] = {
-    // Both are lowered from their contents, which are always known.
+    // These are lowered from their contents, which are always known.
+    {.name = "OptionalHasElement",
+     .domain = "",
+     .min_inputs = 0,
+     .max_inputs = 1,
+     .infer = InferHasElement,
+     .reference = HasElementReference,
+     .variants = {}},
     {.name = "Shape",
      .domain = "",
      .min_inputs = 1,
@@ -312,6 +340,13 @@ constexpr OpDefinition kOps[] = {
      .infer = InferSize,
      .reference = SizeReference,
      .variants = {}},
+    {.name = "OptionalGetElement",
+     .domain = "",
+     .min_inputs = 1,
+     .max_inputs = 1,
+     .infer = InferGetElement,
+     .reference = GetElementReference,
+     .variants = kAlias},
     {.name = "Reshape",
      .domain = "",
      .min_inputs = 2,

@@ -1,5 +1,6 @@
 #include "compiler/llvm/codegen.h"
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "compiler/llvm/byte_contraction_emitter.h"
 #include "compiler/llvm/contraction_emitter.h"
 #include "compiler/llvm/kernel_function.h"
+#include "compiler/llvm/library_emitter.h"
 #include "compiler/llvm/link.h"
 #include "compiler/llvm/nest_emitter.h"
 #include "devices/artifact.h"
@@ -46,9 +48,12 @@ absl::StatusOr<llvm::Function*> EmitKernel(llvm::Module& module, const KernelSou
     }
     return kernel.function();
   }
-  return absl::UnimplementedError(absl::StrCat("kernel '", source.name,
-                                               "': no skeleton is called '",
-                                               std::get<Library>(body).skeleton, "'"));
+  const absl::Status status = EmitLibrary(kernel, std::get<Library>(body));
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("kernel '", source.name, "': ", status.message()));
+  }
+  return kernel.function();
 }
 
 llvm::Constant* TextConstant(llvm::Module& module, const std::string& text) {
@@ -135,6 +140,10 @@ absl::StatusOr<std::string> CompileKernels(std::span<const KernelSource> kernels
                      EmitKernel(module, source, canonical, target, facts));
     functions.push_back(function);
   }
+  const bool has_library = std::any_of(kernels.begin(), kernels.end(), [](const auto& kernel) {
+    return std::holds_alternative<Library>(kernel.body);
+  });
+  if (has_library) RETURN_IF_ERROR(LinkSkeletons(module));
   Digest source_digest = digest.Finish();
   EmitLibraryTable(module, kernels, functions, source_digest);
   SetAttributes(module, *machine, facts);
@@ -143,6 +152,7 @@ absl::StatusOr<std::string> CompileKernels(std::span<const KernelSource> kernels
     module.print(stream, nullptr);
   }
   RETURN_IF_ERROR(VerifyModule(module));
+  if (has_library) Specialise(module, *machine);
   Optimize(module, *machine);
   if (options.assembly != nullptr) *options.assembly = EmitCode(module, *machine, true);
   std::string object = EmitCode(module, *machine, false);

@@ -194,7 +194,7 @@ TEST(ContractionEmitterTest, RowsKeepTheirBitsForEveryM) {
             *Tensor::View(DType::kF32, {m, k}, all.bytes().first(a_bytes), nullptr), b, bias,
             *Tensor::View(DType::kF32, {m, kN}, residual.bytes().first(residual_bytes), nullptr)};
         Tensor output = *Tensor::Allocate(DType::kF32, {m, kN});
-        CHECK_OK(stage.Run(operands, output, SymbolValues({{"M", m}}), {}));
+        CHECK_OK(stage.Run(operands, {&output, 1}, SymbolValues({{"M", m}}), {}));
         return output;
       };
       Tensor whole = run(64);

@@ -68,7 +68,7 @@ CompiledStage CompiledStage::WithBody(const StageBody& body) const {
   return stage;
 }
 
-absl::Status CompiledStage::Run(std::span<const Tensor> operands, Tensor& output,
+absl::Status CompiledStage::Run(std::span<const Tensor> operands, std::span<Tensor> outputs,
                                 const DimExpr::SymbolValue& symbols, const Options& options) const {
   LaunchPlan plan = PlanLaunch(body_, target_);
   ASSIGN_OR_RETURN(int64_t tasks, plan.tasks.Evaluate(symbols));
@@ -88,7 +88,7 @@ absl::Status CompiledStage::Run(std::span<const Tensor> operands, Tensor& output
     buffers.push_back(memory.back()->data());
   };
   for (const Tensor& operand : operands) add(operand.bytes());
-  add(output.bytes());
+  for (const Tensor& output : outputs) add(output.bytes());
   // Aligned as the device's scratch, so it ends where the size rounded up to 64 does.
   size_t scratch_size = (static_cast<size_t>(scratch_bytes) + 63) / 64 * 64;
   GuardedBuffer scratch(scratch_size, GuardedBuffer::Side::kAfter);
@@ -100,8 +100,10 @@ absl::Status CompiledStage::Run(std::span<const Tensor> operands, Tensor& output
     int32_t code = kernel_(&args, begin, std::min(begin + options.tasks_per_call, tasks));
     if (code != 0) return absl::InternalError(absl::StrCat("kernel returned ", code));
   }
-  std::span<std::byte> result = output.mutable_bytes();
-  if (!result.empty()) memcpy(result.data(), buffers.back(), result.size());
+  for (size_t n = 0; n < outputs.size(); ++n) {
+    std::span<std::byte> result = outputs[n].mutable_bytes();
+    if (!result.empty()) memcpy(result.data(), buffers[operands.size() + n], result.size());
+  }
   return absl::OkStatus();
 }
 
@@ -207,7 +209,7 @@ absl::Status CheckOn(const StageBody& body, const Target& target, std::span<cons
     options.reverse = run == 2;
     ASSIGN_OR_RETURN(std::vector<int64_t> shape, Evaluated(OutputOf(body).shape, symbols));
     ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(OutputOf(body).dtype, shape));
-    RETURN_IF_ERROR(stage.Run(operands, output, symbols, options));
+    RETURN_IF_ERROR(stage.Run(operands, {&output, 1}, symbols, options));
     ASSIGN_OR_RETURN(Tensor shaped, output.Reshaped(expected.shape()));
     RETURN_IF_ERROR(CompareTensors(shaped, expected, tolerance));
     if (run == 0) {

@@ -47,8 +47,8 @@ class CompiledStage {
     int64_t tasks_per_call = 1;
     bool reverse = false;  // the last tasks first
   };
-  // Writes `output`, whose contents before are the output buffer's.
-  absl::Status Run(std::span<const Tensor> operands, Tensor& output,
+  // Writes `outputs`, whose contents before are the output buffers'.
+  absl::Status Run(std::span<const Tensor> operands, std::span<Tensor> outputs,
                    const DimExpr::SymbolValue& symbols, const Options& options) const;
 
  private:

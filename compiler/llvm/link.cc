@@ -21,6 +21,11 @@
 #include "llvm/Support/TargetSelect.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/TargetParser/Triple.h"
+#include "llvm/Transforms/IPO/AlwaysInliner.h"
+#include "llvm/Transforms/IPO/GlobalDCE.h"
+#include "llvm/Transforms/InstCombine/InstCombine.h"
+#include "llvm/Transforms/Scalar/SROA.h"
+#include "llvm/Transforms/Scalar/SimplifyCFG.h"
 
 LLD_HAS_DRIVER(elf)
 
@@ -97,6 +102,49 @@ absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine(const Tar
   return machine;
 }
 
+namespace {
+
+// A pass builder and the analyses that its pipelines ask for.
+class Passes {
+ public:
+  Passes(llvm::TargetMachine& machine, const llvm::PipelineTuningOptions& tuning)
+      : library_(llvm::Triple{kTriple}), builder_(&machine, tuning) {
+    // No library: nothing may become a call.
+    library_.disableAllFunctions();
+    functions_.registerPass([&] { return llvm::TargetLibraryAnalysis(library_); });
+    builder_.registerModuleAnalyses(modules_);
+    builder_.registerCGSCCAnalyses(cycles_);
+    builder_.registerFunctionAnalyses(functions_);
+    builder_.registerLoopAnalyses(loops_);
+    builder_.crossRegisterProxies(loops_, functions_, cycles_, modules_);
+  }
+
+  llvm::PassBuilder& builder() { return builder_; }
+  void Run(llvm::ModulePassManager passes, llvm::Module& module) { passes.run(module, modules_); }
+
+ private:
+  llvm::TargetLibraryInfoImpl library_;
+  llvm::PassBuilder builder_;
+  llvm::LoopAnalysisManager loops_;
+  llvm::FunctionAnalysisManager functions_;
+  llvm::CGSCCAnalysisManager cycles_;
+  llvm::ModuleAnalysisManager modules_;
+};
+
+}  // namespace
+
+void Specialise(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::FunctionPassManager each;
+  each.addPass(llvm::SROAPass(llvm::SROAOptions::ModifyCFG));
+  each.addPass(llvm::InstCombinePass());
+  each.addPass(llvm::SimplifyCFGPass());
+  llvm::ModulePassManager all;
+  all.addPass(llvm::AlwaysInlinerPass());
+  all.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(each)));
+  all.addPass(llvm::GlobalDCEPass());
+  Passes(machine, llvm::PipelineTuningOptions()).Run(std::move(all), module);
+}
+
 void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   llvm::PipelineTuningOptions tuning;
   // Loops are written in vectors and unrolled where that pays: the emitters decide.
@@ -104,21 +152,8 @@ void Optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   tuning.SLPVectorization = false;
   tuning.LoopUnrolling = false;
   tuning.LoopInterleaving = false;
-  llvm::LoopAnalysisManager loops;
-  llvm::FunctionAnalysisManager functions;
-  llvm::CGSCCAnalysisManager cycles;
-  llvm::ModuleAnalysisManager modules;
-  llvm::PassBuilder builder(&machine, tuning);
-  // No library: nothing may become a call.
-  llvm::TargetLibraryInfoImpl library(llvm::Triple{kTriple});
-  library.disableAllFunctions();
-  functions.registerPass([&] { return llvm::TargetLibraryAnalysis(library); });
-  builder.registerModuleAnalyses(modules);
-  builder.registerCGSCCAnalyses(cycles);
-  builder.registerFunctionAnalyses(functions);
-  builder.registerLoopAnalyses(loops);
-  builder.crossRegisterProxies(loops, functions, cycles, modules);
-  builder.buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2).run(module, modules);
+  Passes passes(machine, tuning);
+  passes.Run(passes.builder().buildPerModuleDefaultPipeline(llvm::OptimizationLevel::O2), module);
 }
 
 std::string EmitCode(llvm::Module& module, llvm::TargetMachine& machine, bool assembly) {

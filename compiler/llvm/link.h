@@ -17,6 +17,9 @@ namespace stampmill {
 absl::StatusOr<std::unique_ptr<llvm::TargetMachine>> MakeTargetMachine(const Target& target,
                                                                        const CpuFacts& facts);
 
+// Inlines what must be, folds what became constant by it and drops what is not called then: of
+// functions for many types those for one are left, before anything is spent on the others.
+void Specialise(llvm::Module& module, llvm::TargetMachine& machine);
 void Optimize(llvm::Module& module, llvm::TargetMachine& machine);
 // An ELF object, or assembly text.
 std::string EmitCode(llvm::Module& module, llvm::TargetMachine& machine, bool assembly);

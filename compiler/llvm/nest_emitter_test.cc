@@ -504,7 +504,7 @@ TEST(NestEmitterTest, RowsKeepTheirBitsWhateverGoesTogether) {
                         nullptr),
           weights};
       Tensor output = *Tensor::Allocate(DType::kF32, {m, kN});
-      CHECK_OK(stage.Run(operands, output, SymbolValues({{"M", m}}), {}));
+      CHECK_OK(stage.Run(operands, {&output, 1}, SymbolValues({{"M", m}}), {}));
       return output;
     };
     Tensor whole = run(64);

@@ -111,6 +111,18 @@ class Prover {
            Quotient(value.offset, ElementCount(own)).has_value();
   }
 
+  // Library kernels are not looked into: they say it of the elements along dim 0.
+  bool KeepsRowsApart(const Library& library) const {
+    if (!library.by_row) return false;
+    const auto has_rows = [&](const Operand& operand) {
+      const std::optional<BatchAxis> at = AxisOf(operand.shape);
+      return at.has_value() && at->axis == 0 && operand.shape[0] == library.outputs[0].shape[0];
+    };
+    return std::all_of(library.outputs.begin(), library.outputs.end(), has_rows) &&
+           std::all_of(library.operands.begin(), library.operands.end(),
+                       [&](const Operand& o) { return !MentionsAny(o.shape) || has_rows(o); });
+  }
+
   bool CheckStage(const Stage& stage) {
     const auto fits = [&](ValueId id) { return ShareFits(id); };
     if (!std::all_of(stage.operands.begin(), stage.operands.end(), fits) ||
@@ -121,9 +133,10 @@ class Prover {
                                          [&](ValueId id) { return Batched(id); });
     const bool writes_batch = std::any_of(stage.outputs.begin(), stage.outputs.end(),
                                           [&](ValueId id) { return Batched(id); });
-    // What the host reads decides for all; library kernels are not looked into.
-    if (!stage.reads.empty() || std::holds_alternative<Library>(stage.body)) {
-      return !reads_batch && !writes_batch;
+    // What the host reads decides for all.
+    if (!stage.reads.empty()) return !reads_batch && !writes_batch;
+    if (const auto* library = std::get_if<Library>(&stage.body)) {
+      return (!reads_batch && !writes_batch) || KeepsRowsApart(*library);
     }
     Shape loop;
     const auto* nest = std::get_if<Nest>(&stage.body);

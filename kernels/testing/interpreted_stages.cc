@@ -1,11 +1,15 @@
 // Stages of operator tests under the nest interpreter.
 #include "graph/nest_interpreter.h"
+#include "kernels/skeletons/skeletons.h"
 #include "kernels/testing/stage_runner.h"
 
 namespace stampmill {
 
 absl::Status RunTestStage(const StageBody& body, std::span<const Tensor> operands,
                           std::span<Tensor> outputs, const DimExpr::SymbolValue& symbol) {
+  if (const Library* library = std::get_if<Library>(&body)) {
+    return RunSkeleton(*library, operands, outputs, symbol);
+  }
   return InterpretStage(body, operands, outputs, symbol);
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/status_macros.h"
 #include "graph/nest_interpreter.h"
+#include "kernels/skeletons/skeletons.h"
 
 namespace stampmill {
 namespace {
@@ -120,6 +121,9 @@ class Run {
       }
       ASSIGN_OR_RETURN(Tensor view, View(id));
       outputs.push_back(std::move(view));
+    }
+    if (const Library* library = std::get_if<Library>(&stage.body)) {
+      return RunSkeleton(*library, operands, outputs, Symbols());
     }
     return InterpretStage(stage.body, operands, outputs, Symbols());
   }
