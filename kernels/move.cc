@@ -154,7 +154,8 @@ absl::Status LowerConcat(LowerContext& context) {
   DimExpr begin = 0;
   for (size_t i = 0; i < context.node().inputs.size(); ++i) {
     const DimExpr& extent = context.InputShape(i)[axis];
-    if (extent.IsConstant(0)) continue;
+    // What is empty writes nothing, but someone must write an output, though it be empty.
+    if (extent.IsConstant(0) && !(*output.shape)[axis].IsConstant(0)) continue;
     StageOperands operands;
     Nest nest;
     // Beside the axis all inputs have the output's dims, of which it knows the most.

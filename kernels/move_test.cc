@@ -24,6 +24,18 @@ TEST(Move, TransposesAnyRankAndType) {
   ExpectLoweringMatchesReference({.op_type = "Transpose", .inputs = {Numbers({0, 3})}});
 }
 
+TEST(Move, ConcatenatesNothing) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{0, 3}, {2, 0}}) {
+    ExpectLoweringMatchesReference({.op_type = "Concat",
+                                    .inputs = {Random(DType::kF32, shape, 1)},
+                                    .attributes = {{"axis", int64_t{0}}}});
+    ExpectLoweringMatchesReference(
+        {.op_type = "Concat",
+         .inputs = {Random(DType::kF32, shape, 1), Random(DType::kF32, shape, 1)},
+         .attributes = {{"axis", int64_t{0}}}});
+  }
+}
+
 TEST(Move, ConcatenatesAlongEveryAxis) {
   for (const int64_t axis : {0, 1, 2, -1, -3}) {
     std::vector<int64_t> a = {2, 3, 4};

@@ -106,6 +106,10 @@ absl::Status InferContext::SetOutput(size_t i, DType dtype, Shape shape) {
       return Error(absl::StrCat("output ", i, " ('", value.name,
                                 "') would have a negative dim: ", ToString(shape)));
     }
+    if (!dim.is_constant() && dim.Symbols().empty()) {
+      return Error(absl::StrCat("output ", i, " ('", value.name, "') would have the dim ",
+                                dim.ToString(), ", which is no number of 64 bits"));
+    }
   }
   if (value.dtype != DType::kInvalid && value.dtype != dtype) {
     return Error(absl::StrCat("output ", i, " ('", value.name, "') is ", Name(dtype),
@@ -153,6 +157,9 @@ absl::Status InferContext::Check(const DimExpr& nonzero, absl::string_view what)
     return *nonzero.constant() != 0 ? absl::OkStatus() : Error(what);
   }
   if (nonzero.LowerBound().value_or(0) > 0) return absl::OkStatus();
+  if (nonzero.Symbols().empty()) {
+    return Error(absl::StrCat(what, ": ", nonzero.ToString(), " is no number of 64 bits"));
+  }
   graph_.AddCheck({nonzero, absl::StrCat(node_.Describe(), ": ", what)});
   return absl::OkStatus();
 }
