@@ -37,14 +37,14 @@ absl::Status LocalRunner::Begin(std::span<const Tensor> inputs) {
   const std::vector<ModelTensor>& expected = model_->inputs();
   if (inputs.size() != expected.size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("inputs: got ", inputs.size(), ", limit ", expected.size()));
+        absl::StrCat("inputs: got ", inputs.size(), ", want ", expected.size()));
   }
   shapes_.resize(inputs.size());
   shape_pointers_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].dtype() != expected[i].dtype) {
       return absl::InvalidArgumentError(absl::StrCat("input '", expected[i].name, "': got ",
-                                                     Name(inputs[i].dtype()), ", limit ",
+                                                     Name(inputs[i].dtype()), ", want ",
                                                      Name(expected[i].dtype)));
     }
     ASSIGN_OR_RETURN(shapes_[i], TensorShape::From(inputs[i].shape()));
@@ -104,7 +104,7 @@ absl::Status LocalRunner::RunAgain(std::span<const Tensor> inputs,
                                    std::span<const Tensor> outputs) {
   if (outputs.size() != model_->outputs().size()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("outputs: got ", outputs.size(), ", limit ", model_->outputs().size()));
+        absl::StrCat("outputs: got ", outputs.size(), ", want ", model_->outputs().size()));
   }
   RETURN_IF_ERROR(Begin(inputs));
   RETURN_IF_ERROR(BindOutputs(outputs));

@@ -168,7 +168,7 @@ absl::Status Model::BindSymbols(std::span<const TensorShape* const> shapes,
     if (static_cast<size_t>(shape.rank()) != input.dims.size()) {
       return absl::InvalidArgumentError(absl::StrCat("input '", input.name, "': shape ",
                                                      shape.ToString(), ": got rank ", shape.rank(),
-                                                     ", limit ", input.dims.size()));
+                                                     ", want ", input.dims.size()));
     }
     for (int32_t d = 0; d < shape.rank(); ++d) {
       const ProgramDim& dim = input.dims[static_cast<size_t>(d)];
@@ -176,14 +176,14 @@ absl::Status Model::BindSymbols(std::span<const TensorShape* const> shapes,
         if (dim.fixed == shape[d]) continue;
         return absl::InvalidArgumentError(absl::StrCat("input '", input.name, "': shape ",
                                                        shape.ToString(), ": dim ", d, ": got ",
-                                                       shape[d], ", limit ", dim.fixed));
+                                                       shape[d], ", want ", dim.fixed));
       }
       int64_t& value = values[static_cast<size_t>(dim.place)];
       if (value >= 0 && value != shape[d]) {
         return absl::InvalidArgumentError(
             absl::StrCat("input '", input.name, "': shape ", shape.ToString(), ": dim ", d, " ('",
                          program.symbols[static_cast<size_t>(dim.place)], "'): got ", shape[d],
-                         ", limit ", value, ", which another dim of that name has"));
+                         ", want ", value, ", which another dim of that name has"));
       }
       value = shape[d];
     }

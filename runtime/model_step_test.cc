@@ -106,7 +106,7 @@ TEST_F(ModelStepTest, ShapesThatDoNotFitAreNamed) {
   Load({.columns = 4});
   const absl::Status status = Begin(1, 5);
   EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_EQ(status.message(), "input 'IN': shape [1,5]: dim 1: got 5, limit 4");
+  EXPECT_EQ(status.message(), "input 'IN': shape [1,5]: dim 1: got 5, want 4");
   const TensorShape shape = *TensorShape::From(std::vector<int64_t>{1, 1, 4});
   const TensorShape* const shapes[] = {&shape};
   EXPECT_TRUE(absl::IsInvalidArgument(step_->Begin(shapes)));

@@ -210,7 +210,7 @@ absl::Status ServedModel::PrepareInput(InputTensor& input, Request& request) con
     if (index > 0 && shape[0] != request.rows) {
       return absl::InvalidArgumentError(
           absl::StrCat("input '", expected.name, "' batch size does not match other inputs for '",
-                       name(), "': got ", shape[0], ", limit ", request.rows));
+                       name(), "': got ", shape[0], ", want ", request.rows));
     }
     request.rows = shape[0];
   }

@@ -158,7 +158,7 @@ TEST_F(CommandsTest, TheExitStatusMeansTheSameOnEveryCommand) {
       {RunRun, {model(), cache}, kExitUsage, "--random-inputs"},
       {RunRun, {model(), cache, "--input=a/x"}, kExitUsage, "NAME=VALUE"},
       {RunRun, {model(), cache, "--random-inputs", "--input=b=x.npy"}, kExitUsage, "'b'"},
-      {RunRun, {model(), cache, "--random-inputs", "--shape=a/x=3x17"}, kExitUsage, "limit 16"},
+      {RunRun, {model(), cache, "--random-inputs", "--shape=a/x=3x17"}, kExitUsage, "want 16"},
       {RunRun, {model(), cache, "--random-inputs", "--shape=a/x=3"}, kExitUsage, "rank"},
       {RunRun, {model(), cache, "--random-inputs", "--shape=a/x=3xq"}, kExitUsage, "3xq"},
       {RunCache, {"prune", cache, "--max-size=-1"}, kExitUsage, "--max-size: got '-1'"},

@@ -116,7 +116,7 @@ absl::Status CacheDirectory::CheckTrust(const Options& options) const {
     if (options.is_default && info.st_uid != geteuid()) {
       return absl::FailedPreconditionError(
           absl::StrCat("cache trust: owner of the default directory ", path, ": got user ",
-                       info.st_uid, ", limit ", geteuid()));
+                       info.st_uid, ", want ", geteuid()));
     }
     if (options.is_default && path == options.path && (info.st_mode & 077) != 0) {
       return absl::FailedPreconditionError(

@@ -386,8 +386,11 @@ absl::Status ReadModel(WireReader in, OnnxModel& model) {
 
 absl::StatusOr<OnnxModel> ReadOnnxModel(std::span<const std::byte> bytes) {
   OnnxModel model;
-  RETURN_IF_ERROR(ReadModel(WireReader(bytes, "model"), model));
-  return model;
+  const absl::Status status = ReadModel(WireReader(bytes, "model"), model);
+  if (status.ok()) return model;
+  // Whoever writes a model begins with its version.
+  if (model.ir_version != 0 || model.graph.has_value()) return status;
+  return absl::Status(status.code(), absl::StrCat("not an ONNX model: ", status.message()));
 }
 
 absl::StatusOr<OnnxTensor> ReadOnnxTensor(std::span<const std::byte> bytes) {

@@ -70,7 +70,9 @@ bool WireReader::Next() {
     if (type_ == Type::kBytes) head = end;
   }
   if (size > rest.size() - head) {
-    Fail(absl::StrCat("field ", field_, ": ", size, " bytes, ", rest.size() - head, " left"));
+    // What is around a message of the file's end has room for it, so only the file can be short.
+    Fail(absl::StrCat("field ", field_, ": ", size, " bytes, ", rest.size() - head, " left",
+                      parent_ == nullptr ? ": cut short" : ""));
     return false;
   }
   payload_ = rest.subspan(head, size);

@@ -116,23 +116,26 @@ absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, Kernel
   ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(job.model_path));
   // Before the work: a file that changes meanwhile is found by comparing at the end.
   ASSIGN_OR_RETURN(ModelRecord record, RecordFor(job, imported, cache));
-  ASSIGN_OR_RETURN(
-      BuiltModel built,
+  absl::StatusOr<BuiltModel> built =
       BuildModel(std::move(imported.graph),
-                 {.passes = options, .threads = job.threads, .progress = job.progress}, cache));
+                 {.passes = options, .threads = job.threads, .progress = job.progress}, cache);
+  if (!built.ok()) {
+    return absl::Status(built.status().code(),
+                        absl::StrCat("model ", job.model_path, ": ", built.status().message()));
+  }
   ASSIGN_OR_RETURN(const ModelRecord after, RecordFor(job, imported, cache));
   if (after.Key() != record.Key()) {
     return absl::AbortedError(
         absl::StrCat("model file ", job.model_path, ": changed while it was compiled"));
   }
-  record.program = built.program;
-  record.objects = std::move(built.objects);
+  record.program = built->program;
+  record.objects = std::move(built->objects);
   const auto elapsed = std::chrono::steady_clock::now() - start;
   record.compile_milliseconds =
       std::chrono::duration_cast<std::chrono::milliseconds>(elapsed).count();
   RETURN_IF_ERROR(cache.PutModel(record));
-  return CompileJobStatistics{.kernels_compiled = built.kernels_compiled,
-                              .kernels_reused = built.kernels_reused,
+  return CompileJobStatistics{.kernels_compiled = built->kernels_compiled,
+                              .kernels_reused = built->kernels_reused,
                               .milliseconds = record.compile_milliseconds};
 }
 

@@ -175,6 +175,7 @@ TEST_F(CompileJobTest, WhatIsWrongWithAModelIsNamed) {
       RunCompileJob(Job(Write("u.onnx", AddModel("NoSuchOperator", 4, 1))), *cache_).status();
   EXPECT_EQ(unknown.code(), absl::StatusCode::kUnimplemented);
   EXPECT_THAT(unknown.message(), HasSubstr("NoSuchOperator"));
+  EXPECT_THAT(unknown.message(), HasSubstr((root_ / "u.onnx").string()));
   CompileJob job = Job(Write("m.onnx", AddModel("Exp", 4, 1)));
   job.target = "cpu:z80";
   EXPECT_EQ(RunCompileJob(job, *cache_).status().code(), absl::StatusCode::kInvalidArgument);

@@ -64,7 +64,7 @@ absl::Status AppendConfigured(const std::string& key, const YAML::Node& value,
                      value.IsSequence() ? "a list"
                      : value.IsMap()    ? "a map"
                                         : "nothing",
-                     ", limit ", repeatable ? "a value or a list of values" : "one value"));
+                     ", want ", repeatable ? "a value or a list of values" : "one value"));
   }
   for (const YAML::Node& item : value) {
     if (!item.IsScalar()) {

@@ -105,8 +105,8 @@ TEST(CommandLineTest, AWrongConfigFileIsAUsageError) {
 
 TEST(CommandLineTest, AConfigFileGivesEachFlagOnceAndListsWhereTheyBelong) {
   for (const auto& [text, words] : std::vector<std::pair<const char*, const char*>>{
-           {"threads: [1, 2]\n", "threads: got a list, limit one value"},
-           {"threads: [1]\n", "threads: got a list, limit one value"},
+           {"threads: [1, 2]\n", "threads: got a list, want one value"},
+           {"threads: [1]\n", "threads: got a list, want one value"},
            {"threads:\n", "threads: got nothing"},
            {"threads: 1\nverify: true\nthreads: 2\n", "threads: got it twice"},
            {"number: 1\nthreads: 2\n", "threads: got it twice"},

@@ -48,6 +48,14 @@ void CompareIntegers(const Tensor& actual, const Tensor& expected, OutputCompari
   }
 }
 
+bool IsAllNan(const Tensor& tensor) {
+  if (!IsFloat(tensor.dtype()) || tensor.element_count() == 0) return false;
+  for (int64_t i = 0, n = tensor.element_count(); i < n; ++i) {
+    if (!std::isnan(tensor.ValueAsDouble(i))) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 OutputComparison CompareOutput(const std::string& name, const Tensor& actual,
@@ -55,8 +63,12 @@ OutputComparison CompareOutput(const std::string& name, const Tensor& actual,
   OutputComparison comparison{.name = name};
   if (actual.dtype() != expected.dtype() || actual.shape() != expected.shape()) {
     comparison.problem =
-        absl::StrCat("got ", Name(actual.dtype()), " ", ShapeText(actual.shape()), ", limit ",
+        absl::StrCat("got ", Name(actual.dtype()), " ", ShapeText(actual.shape()), ", want ",
                      Name(expected.dtype()), " ", ShapeText(expected.shape()));
+    return comparison;
+  }
+  if (IsAllNan(expected)) {
+    comparison.problem = "every element of the reference is NaN: nothing to compare with";
     return comparison;
   }
   if (IsFloat(expected.dtype())) {

@@ -12,7 +12,7 @@ namespace stampmill {
 struct OutputComparison {
   std::string name;
   bool agrees = false;
-  std::string problem;     // another dtype or shape
+  std::string problem;     // another dtype or shape; a reference of NaN alone
   double error_max = 0;    // largest absolute difference; infinite where only one is NaN
   double magnitude = 0;    // largest finite magnitude in the reference
   double tolerance = 0;    // 1e-5 + 1e-4 * magnitude or what AllowForRounding says; 0 for integers
@@ -21,7 +21,8 @@ struct OutputComparison {
 };
 
 // One rule for every output: floats within the tolerance, with NaN equal to NaN and infinities
-// equal to themselves; integers and bool equal.
+// equal to themselves; integers and bool equal. A reference of NaN alone agrees with nothing: it
+// would hide whatever came before it.
 OutputComparison CompareOutput(const std::string& name, const Tensor& actual,
                                const Tensor& expected);
 

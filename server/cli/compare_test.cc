@@ -66,10 +66,18 @@ TEST(CompareTest, IntegersMustBeEqual) {
   EXPECT_FALSE(CompareOutput("y", a, b).agrees);
 }
 
+TEST(CompareTest, OutputsWithoutANumberSayNothing) {
+  const OutputComparison result = CompareOutput("y", Floats({kNan, kNan}), Floats({kNan, kNan}));
+  EXPECT_FALSE(result.agrees);
+  EXPECT_THAT(result.problem, ::testing::HasSubstr("NaN"));
+  EXPECT_TRUE(CompareOutput("y", Floats({kNan, 1}), Floats({kNan, 1})).agrees);
+  EXPECT_TRUE(CompareOutput("y", Floats({}), Floats({})).agrees);
+}
+
 TEST(CompareTest, AnotherTypeOrShapeIsNamed) {
   const OutputComparison result = CompareOutput("y", Floats({1}), Floats({1, 2}));
   EXPECT_FALSE(result.agrees);
-  EXPECT_THAT(result.problem, ::testing::HasSubstr("got f32 1, limit f32 2"));
+  EXPECT_THAT(result.problem, ::testing::HasSubstr("got f32 1, want f32 2"));
 }
 
 TEST(ModelInputsTest, RandomValuesFollowFromTheSeed) {

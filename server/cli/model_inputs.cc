@@ -53,9 +53,8 @@ absl::StatusOr<Tensor> FileInput(const ModelTensor& input, const std::string& pa
     return Tensor::View(DType::kBF16, tensor.shape(), tensor.bytes(),
                         std::make_shared<Tensor>(tensor));
   }
-  return absl::InvalidArgumentError(absl::StrCat("input '", input.name, "': dtype: got ",
-                                                 Name(tensor.dtype()), ", limit ",
-                                                 Name(input.dtype)));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "input '", input.name, "': dtype: got ", Name(tensor.dtype()), ", want ", Name(input.dtype)));
 }
 
 absl::StatusOr<std::vector<int64_t>> RandomShape(const ModelTensor& input,
@@ -65,14 +64,13 @@ absl::StatusOr<std::vector<int64_t>> RandomShape(const ModelTensor& input,
   if (wanted != nullptr) {
     ASSIGN_OR_RETURN(chosen, ParseShape(*wanted));
     if (chosen.size() != shape.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("--shape: input '", input.name,
-                                                     "': rank: got ", chosen.size(), ", limit ",
-                                                     shape.size()));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--shape: input '", input.name, "': rank: got ", chosen.size(), ", want ", shape.size()));
     }
     for (size_t i = 0; i < shape.size(); ++i) {
       if (shape[i] < 0 || shape[i] == chosen[i]) continue;
       return absl::InvalidArgumentError(absl::StrCat("--shape: input '", input.name, "': dim ", i,
-                                                     ": got ", chosen[i], ", limit ", shape[i]));
+                                                     ": got ", chosen[i], ", want ", shape[i]));
     }
     return chosen;
   }
