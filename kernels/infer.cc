@@ -36,6 +36,42 @@ absl::Status CheckArity(const Node& node, const OpDefinition& op) {
   return absl::OkStatus();
 }
 
+// Attributes of ONNX's operators that say yes or no.
+constexpr absl::string_view kFlags[] = {"align_corners",
+                                        "allowzero",
+                                        "antialias",
+                                        "ceil_mode",
+                                        "count_include_pad",
+                                        "exclude_outside",
+                                        "exclusive",
+                                        "inverse",
+                                        "interleaved",
+                                        "is_causal",
+                                        "keepdims",
+                                        "largest",
+                                        "noop_with_empty_axes",
+                                        "onesided",
+                                        "periodic",
+                                        "reverse",
+                                        "select_last_index",
+                                        "sorted",
+                                        "transA",
+                                        "transB",
+                                        "upper"};
+
+// Other numbers mean yes to some and no to others.
+absl::Status CheckFlags(const Node& node) {
+  if (!node.domain.empty()) return absl::OkStatus();
+  for (const absl::string_view flag : kFlags) {
+    if (!node.Has(flag)) continue;
+    ASSIGN_OR_RETURN(const int64_t value, node.Int(flag, 0));
+    if (value == 0 || value == 1) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(node.Describe(), ": ", flag, ": got ", value, ", want 0 or 1"));
+  }
+  return absl::OkStatus();
+}
+
 // Floats up to this size are followed where they are whole numbers: f32 has all of them.
 constexpr double kWholeFloatMax = 1 << 24;
 
@@ -158,6 +194,7 @@ absl::Status InferNode(Graph& graph, NodeId id, const InferOptions& options) {
   const Node& node = graph.node(id);
   ASSIGN_OR_RETURN(const OpDefinition* op, RequireOp(node));
   RETURN_IF_ERROR(CheckArity(node, *op));
+  RETURN_IF_ERROR(CheckFlags(node));
   InferContext context(node, graph);
   RETURN_IF_ERROR(op->infer(context));
   for (const ValueId output : node.outputs) {

@@ -133,7 +133,13 @@ class Interpreter {
       inputs.push_back(std::move(tensor));
     }
     if (!HasBody(node)) RETURN_IF_ERROR(CheckShapes(*op, node, inputs));
-    ASSIGN_OR_RETURN(std::vector<Tensor> outputs, op->reference({node, inputs}));
+    absl::StatusOr<std::vector<Tensor>> results = op->reference({node, inputs});
+    // Memory that there is not, which tensors say without knowing whose they are.
+    if (absl::IsResourceExhausted(results.status())) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(node.Describe(), ": ", results.status().message()));
+    }
+    ASSIGN_OR_RETURN(std::vector<Tensor> outputs, std::move(results));
     if (outputs.size() < node.outputs.size()) {
       return absl::InternalError(absl::StrCat(node.Describe(), ": reference gave ", outputs.size(),
                                               " outputs of ", node.outputs.size()));

@@ -63,7 +63,8 @@ TEST(WireReaderTest, DamagedFramesAreRefused) {
             "m: at byte 0: field 1: 5 bytes, 3 left: cut short");
   EXPECT_EQ(message_of(std::string("\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 11)),
             "m: at byte 0: field 1: 18446744073709551615 bytes, 0 left: cut short");
-  EXPECT_EQ(message_of(std::string("\x0d\x01\x02", 3)), "m: at byte 0: field 1: 4 bytes, 2 left: cut short");
+  EXPECT_EQ(message_of(std::string("\x0d\x01\x02", 3)),
+            "m: at byte 0: field 1: 4 bytes, 2 left: cut short");
   EXPECT_EQ(message_of(std::string("\x0b", 1)), "m: at byte 0: field 1 has wire type 3");
   EXPECT_EQ(message_of(std::string("\x00\x01", 2)), "m: at byte 0: damaged tag");
   EXPECT_EQ(message_of(std::string("\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 12)),

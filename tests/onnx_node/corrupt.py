@@ -224,9 +224,13 @@ def answer_apart(model, inputs):
         os.close(read)
         resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES_MAX, ADDRESS_BYTES_MAX))
         signal.alarm(SECONDS_MAX)
-        with os.fdopen(write, "wb") as out:
-            pickle.dump(answer(model, inputs), out)
-        os._exit(0)
+        status = 1
+        try:
+            with os.fdopen(write, "wb") as out:
+                pickle.dump(answer(model, inputs), out)
+            status = 0
+        finally:
+            os._exit(status)
     os.close(write)
     with os.fdopen(read, "rb") as result:
         data = result.read()
