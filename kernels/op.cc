@@ -139,6 +139,10 @@ absl::Status InferContext::SetOutput(size_t i, DType dtype, Shape shape) {
 
 void InferContext::SetOutputSymbolic(size_t i, std::vector<DimExpr> contents) {
   if (!HasOutput(i) || contents.size() > kSymbolicElementsMax) return;
+  // Integers wrap where dims have no value: such contents are not followed.
+  for (const DimExpr& element : contents) {
+    if (!element.is_constant() && element.Symbols().empty()) return;
+  }
   graph_.value(node_.outputs[i]).symbolic = std::move(contents);
 }
 
