@@ -548,7 +548,8 @@ TEST(NestEmitterTest, RowsKeepTheirBitsInOtherBatches) {
       Tensor input = *Tensor::View(DType::kF32, {n, 2, 45},
                                    all.bytes().first(static_cast<size_t>(n) * 2 * 45 * 4), nullptr);
       Tensor output = *Tensor::Allocate(DType::kF32, {n, 2, 45});
-      CHECK_OK(stage.Run({&input, 1}, output, SymbolValues({{"N", n}, {"K", 2}, {"M", 45}}), {}));
+      CHECK_OK(
+          stage.Run({&input, 1}, {&output, 1}, SymbolValues({{"N", n}, {"K", 2}, {"M", 45}}), {}));
       return output;
     };
     Tensor whole = run(64);
