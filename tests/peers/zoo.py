@@ -50,6 +50,10 @@ def _speech(batch):
     return {"input": _floats(batch, 576, scale=0.1), "state": state, "sr": np.array(16000)}
 
 
+def _speech_at_16k(batch):
+    return {name: value for name, value in _speech(batch).items() if name != "sr"}
+
+
 def _letters(batch):
     chosen = _random().integers(0, 59, (batch, 12))
     return {"lstm_input": np.eye(59, dtype=np.float32)[chosen]}
@@ -116,7 +120,7 @@ _FILES = {
 _VARIANTS = {
     "silero-ifless": ("silero_vad/data/silero_vad_op18_ifless.onnx", _speech, {}),
     "silero-16k": ("silero_vad/data/silero_vad_16k_op15.onnx", _speech, {}),
-    "silero-half": ("silero_vad/data/silero_vad_half.onnx", _speech, {}),
+    "silero-half": ("silero_vad/data/silero_vad_half.onnx", _speech_at_16k, {}),
     "silero-sequence": (
         "silero_vad/data/silero_vad_16k_sequence.onnx",
         lambda b: {
