@@ -257,7 +257,10 @@ absl::Status LowerLinear(LowerContext& context) {
   const Shape value = context.InputShape(kValue);
   const DimExpr keys = FloorDiv(key[2], rule.kv_heads);
   const DimExpr values = FloorDiv(value[2], rule.kv_heads);
-  const Shape state = {query[0], rule.kv_heads, keys, values};
+  // Equal shapes may be spelled by other inputs' dims: each value keeps its own.
+  const bool has_state = context.HasOutput(1);
+  const Shape state =
+      has_state ? *context.output(1).shape : Shape{query[0], rule.kv_heads, keys, values};
   const auto f32 = [](Shape shape) { return Operand{.dtype = DType::kF32, .shape = shape}; };
   Library library{.skeleton = "linear_attention"};
   std::vector<ValueId> operands;
@@ -289,8 +292,11 @@ absl::Status LowerLinear(LowerContext& context) {
   } else {
     add(EmitZeros(context, {1}), {1});
   }
-  add(context.HasInput(kPast) ? InputAs(context, kPast, DType::kF32) : EmitZeros(context, state),
-      state);
+  if (context.HasInput(kPast)) {
+    add(InputAs(context, kPast, DType::kF32), context.InputShape(kPast));
+  } else {
+    add(EmitZeros(context, state), state);
+  }
   library.by_row = true;
   library.configuration = {rule.q_heads, rule.kv_heads, decay_kind, rule.has_delta ? 1 : 0,
                            shared ? 1 : 0};
@@ -300,7 +306,6 @@ absl::Status LowerLinear(LowerContext& context) {
   const Shape y = *context.output(0).shape;
   library.outputs = {f32(y), f32(state)};
   const DType dtype = context.output(0).dtype;
-  const bool has_state = context.HasOutput(1);
   const DType state_type = has_state ? context.output(1).dtype : DType::kF32;
   const bool y_direct = dtype == DType::kF32, state_direct = has_state && state_type == DType::kF32;
   const ValueId results = y_direct ? node.outputs[0] : context.NewValue(DType::kF32, y, "results");
