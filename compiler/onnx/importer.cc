@@ -342,26 +342,44 @@ absl::Status Importer::ImportNode(const OnnxNode& node, size_t index, Scope& sco
 
 absl::StatusOr<Tensor> Importer::ConstantContents(const OnnxNode& node, const std::string& where,
                                                   const Scope& scope) {
+  constexpr std::pair<absl::string_view, OnnxAttribute::Type> kForms[] = {
+      {"value", OnnxAttribute::kTensor},
+      {"value_int", OnnxAttribute::kInt},
+      {"value_ints", OnnxAttribute::kInts},
+      {"value_float", OnnxAttribute::kFloat},
+      {"value_floats", OnnxAttribute::kFloats}};
   for (const OnnxAttribute& written : node.attributes) {
     const OnnxAttribute* attribute = Resolve(written, scope);
     if (attribute == nullptr) continue;
-    const int64_t ints = static_cast<int64_t>(attribute->ints.size());
-    const int64_t floats = static_cast<int64_t>(attribute->floats.size());
-    if (written.name == "value" && attribute->t.has_value()) {
-      return MakeTensor(*attribute->t, owner_, files_);
-    }
-    if (written.name == "value_int") return Tensor::Scalar(DType::kI64, attribute->i);
-    if (written.name == "value_float") return Tensor::Scalar(DType::kF32, attribute->f);
-    if (written.name == "value_ints") return Tensor::FromInt64({ints}, attribute->ints);
-    if (written.name == "value_floats") {
-      ASSIGN_OR_RETURN(Tensor tensor, Tensor::Allocate(DType::kF32, {floats}));
-      std::copy(attribute->floats.begin(), attribute->floats.end(),
-                tensor.mutable_values<float>().begin());
-      return tensor;
-    }
     if (written.name == "value_string" || written.name == "value_strings" ||
         written.name == "sparse_value") {
       return absl::UnimplementedError(absl::StrCat(where, ": ", written.name, " is not supported"));
+    }
+    const auto* const form =
+        std::ranges::find_if(kForms, [&](const auto& f) { return f.first == written.name; });
+    if (form == std::end(kForms)) continue;
+    if (attribute->type != form->second) {
+      return Invalid(where, ": attribute '", written.name, "': got type ", attribute->type,
+                     ", want ", static_cast<int32_t>(form->second));
+    }
+    switch (form->second) {
+      case OnnxAttribute::kInt:
+        return Tensor::Scalar(DType::kI64, attribute->i);
+      case OnnxAttribute::kFloat:
+        return Tensor::Scalar(DType::kF32, attribute->f);
+      case OnnxAttribute::kInts:
+        return Tensor::FromInt64({static_cast<int64_t>(attribute->ints.size())}, attribute->ints);
+      case OnnxAttribute::kFloats: {
+        ASSIGN_OR_RETURN(
+            Tensor tensor,
+            Tensor::Allocate(DType::kF32, {static_cast<int64_t>(attribute->floats.size())}));
+        std::copy(attribute->floats.begin(), attribute->floats.end(),
+                  tensor.mutable_values<float>().begin());
+        return tensor;
+      }
+      default:
+        if (!attribute->t.has_value()) return Invalid(where, ": attribute 'value': no tensor");
+        return MakeTensor(*attribute->t, owner_, files_);
     }
   }
   return Invalid(where, ": no value");

@@ -14,6 +14,7 @@
 #include "base/bytes.h"
 #include "base/file.h"
 #include "compiler/onnx/testing/model_writer.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace stampmill {
@@ -192,6 +193,23 @@ TEST(ImporterTest, BodiesTakeWhatTheyCaptureAsInputs) {
   const auto nested = body_of(else_body->node(0), "else_branch");
   EXPECT_EQ(nested->Order().size(), 0u);
   EXPECT_EQ(nested->value(nested->outputs()[0]).name, "h");
+}
+
+TEST(ImporterTest, AConstantWhoseAttributeHasAnotherTypeIsRefused) {
+  for (const auto& [attribute, value] : std::vector<std::pair<const char*, TestAttribute>>{
+           {"value", int64_t{1}},
+           {"value_float", int64_t{1}},
+           {"value_int", 1.5f},
+           {"value_ints", int64_t{1}},
+           {"value_floats", std::vector<int64_t>{1}}}) {
+    TestGraph graph = ReluGraph();
+    graph.nodes = {{.op_type = "Constant", .outputs = {"c"}, .attributes = {{attribute, value}}},
+                   {.op_type = "Add", .inputs = {"x", "c"}, .outputs = {"y"}}};
+    const auto imported = Import({.graph = graph});
+    EXPECT_EQ(imported.status().code(), absl::StatusCode::kInvalidArgument) << attribute;
+    EXPECT_THAT(imported.status().message(),
+                testing::HasSubstr(absl::StrCat("attribute '", attribute, "': got type")));
+  }
 }
 
 TEST(ImporterTest, FunctionsAreReplacedByWhatIsInThem) {
