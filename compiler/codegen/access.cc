@@ -118,6 +118,43 @@ std::span<const Expr> LoadCoordinates(const Expr& load) {
   return load.op() == ExprOp::kGuardedLoad ? load.operands().subspan(2) : load.operands();
 }
 
+namespace {
+
+// Whether the value of `e` depends on the axis other than through where loads read.
+bool IsUsedOutsideLoads(const Expr& e, int32_t axis) {
+  if (e.op() == ExprOp::kCoord) return e.index() == axis;
+  if (e.op() == ExprOp::kLoad) return false;
+  if (e.op() == ExprOp::kGuardedLoad) return IsUsedOutsideLoads(e.operands()[1], axis);
+  return std::any_of(e.operands().begin(), e.operands().end(),
+                     [axis](const Expr& operand) { return IsUsedOutsideLoads(operand, axis); });
+}
+
+}  // namespace
+
+size_t RunAxesOfK(const Contraction& contraction) {
+  const size_t first = contraction.batch.size() + contraction.m.size();
+  const size_t last = first + contraction.k.size() - 1;
+  size_t count = 1;
+  int64_t run = *contraction.k.back().constant();
+  const auto continues = [&](size_t axis) {
+    bool all = !IsUsedOutsideLoads(contraction.a, static_cast<int32_t>(axis)) &&
+               !IsUsedOutsideLoads(contraction.a, static_cast<int32_t>(last));
+    contraction.a.Visit([&](const Expr& node) {
+      if (!IsLoad(node)) return;
+      const Shape& shape = contraction.operands[static_cast<size_t>(node.index())].shape;
+      const std::optional<int64_t> inner = AddressFactor(node, shape, static_cast<int32_t>(last));
+      const std::optional<int64_t> outer = AddressFactor(node, shape, static_cast<int32_t>(axis));
+      all = all && inner.has_value() && outer.has_value() && *outer == *inner * run;
+    });
+    return all;
+  };
+  while (count < contraction.k.size() && continues(last - count)) {
+    run *= *contraction.k[contraction.k.size() - 1 - count].constant();
+    ++count;
+  }
+  return count;
+}
+
 std::vector<Expr> Expressions(const Nest& nest) {
   std::vector<Expr> all;
   for (const Reduction& reduction : nest.reductions) {

@@ -2,6 +2,7 @@
 // and whether rows can be read in place.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -33,6 +34,10 @@ std::optional<int64_t> AddressFactor(const Expr& load, std::span<const DimExpr> 
 // Coordinates of a kLoad or kGuardedLoad.
 std::span<const Expr> LoadCoordinates(const Expr& load);
 bool IsLoad(const Expr& e);
+
+// How many of the innermost axes of k are one run of memory in every load of `a`, so that they can
+// be read as one: the columns and channels of a window. REQUIRES: k is constant.
+size_t RunAxesOfK(const Contraction& contraction);
 
 // Every expression of a nest, in a fixed order.
 std::vector<Expr> Expressions(const Nest& nest);

@@ -38,15 +38,6 @@ constexpr int64_t kPageBytes = 4096;
 // Of the narrowest vectors: those below are no faster.
 constexpr int64_t kNarrowestBytes = 16;
 
-// Whether the value of `e` depends on the axis other than through where loads read.
-bool IsUsedOutsideLoads(const Expr& e, int32_t axis) {
-  if (e.op() == ExprOp::kCoord) return e.index() == axis;
-  if (e.op() == ExprOp::kLoad) return false;
-  if (e.op() == ExprOp::kGuardedLoad) return IsUsedOutsideLoads(e.operands()[1], axis);
-  return std::any_of(e.operands().begin(), e.operands().end(),
-                     [axis](const Expr& operand) { return IsUsedOutsideLoads(operand, axis); });
-}
-
 // Whether `a` is rows of neighbours in memory, whose places follow from their numbers alone.
 bool HasRowsInMemory(const Contraction& contraction) {
   const Expr& a = contraction.a;
@@ -126,7 +117,6 @@ class ContractionEmitter {
   void PackRow(const Scope& row, llvm::Value* target, llvm::Value* k_begin, llvm::Value* k_count);
   void PackWholeRow(Scope& scope, llvm::Value* target, size_t axis, llvm::Value* flat,
                     size_t run_axes);
-  size_t RunAxes() const;
   void PackLanes(Scope scope, size_t axis, llvm::Value* begin, llvm::Value* end,
                  llvm::Value* target, int64_t lanes);
   void PackScattered(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
@@ -578,7 +568,7 @@ void ContractionEmitter::PackRow(const Scope& row, llvm::Value* target, llvm::Va
       Scope scope = row;
       scope.guards_hold = guards_hold;
       bool unguarded = guards_hold || !has_guards_;
-      PackWholeRow(scope, target, 0, ir_.Int(0), unguarded ? RunAxes() : 1);
+      PackWholeRow(scope, target, 0, ir_.Int(0), unguarded ? RunAxesOfK(contraction_) : 1);
     };
     if (guards_.empty()) {
       pack(false);
@@ -600,32 +590,6 @@ void ContractionEmitter::PackRow(const Scope& row, llvm::Value* target, llvm::Va
       ir_.b().CreateICmpSGE(k_count, ir_.Int(lanes)),
       [&] { PackLanes(row, axis, k_begin, end, origin, lanes); },
       [&] { PackLanes(row, axis, k_begin, end, origin, 1); });
-}
-
-// How many of the innermost axes of k are one run of memory in every load of `a`, so that they can
-// be copied as one: the columns and channels of a window.
-size_t ContractionEmitter::RunAxes() const {
-  size_t first = batch_extents_.size() + m_extents_.size();
-  size_t last = first + contraction_.k.size() - 1;
-  size_t count = 1;
-  int64_t run = *contraction_.k.back().constant();
-  auto continues = [&](size_t axis) {
-    bool all = !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(axis)) &&
-               !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(last));
-    contraction_.a.Visit([&](const Expr& node) {
-      if (!IsLoad(node)) return;
-      const Shape& shape = contraction_.operands[static_cast<size_t>(node.index())].shape;
-      std::optional<int64_t> inner = AddressFactor(node, shape, static_cast<int32_t>(last));
-      std::optional<int64_t> outer = AddressFactor(node, shape, static_cast<int32_t>(axis));
-      all = all && inner.has_value() && outer.has_value() && *outer == *inner * run;
-    });
-    return all;
-  };
-  while (count < contraction_.k.size() && continues(last - count)) {
-    run *= *contraction_.k[contraction_.k.size() - 1 - count].constant();
-    ++count;
-  }
-  return count;
 }
 
 // All of k, lanes along its innermost axes, of which `run_axes` are one run of memory. `flat`

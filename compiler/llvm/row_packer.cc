@@ -7,19 +7,6 @@
 #include "compiler/codegen/access.h"
 
 namespace stampmill {
-namespace {
-
-// Whether the value of `e` depends on the axis other than through where loads read.
-bool IsUsedOutsideLoads(const Expr& e, int32_t axis) {
-  if (e.op() == ExprOp::kCoord) return e.index() == axis;
-  if (e.op() == ExprOp::kLoad) return false;
-  if (e.op() == ExprOp::kGuardedLoad) return IsUsedOutsideLoads(e.operands()[1], axis);
-  return std::any_of(e.operands().begin(), e.operands().end(),
-                     [axis](const Expr& operand) { return IsUsedOutsideLoads(operand, axis); });
-}
-
-}  // namespace
-
 RowPacker::RowPacker(KernelFunction& kernel, const Contraction& contraction, int64_t lanes)
     : kernel_(kernel),
       ir_(kernel.ir()),
@@ -47,39 +34,14 @@ void RowPacker::Pack(const Scope& row, const Store& store) {
     Scope whole = scope;
     whole.guards_hold = guards_hold;
     const bool unguarded = guards_hold || !has_guards_;
-    PackAxes(whole, 0, ir_.Int(0), unguarded ? RunAxes() : 1, store);
+    PackAxes(whole, 0, ir_.Int(0), unguarded && HasConstantK() ? RunAxesOfK(contraction_) : 1,
+             store);
   };
   if (guards_.empty()) {
     pack(false);
     return;
   }
   ir_.If(EmitGuardsHold(guards_, window_, scope), [&] { pack(true); }, [&] { pack(false); });
-}
-
-// How many of the innermost axes of k are one run of memory in every load of `a`: the columns and
-// channels of a window.
-size_t RowPacker::RunAxes() const {
-  if (!HasConstantK()) return 1;
-  const size_t last = first_axis_ + contraction_.k.size() - 1;
-  size_t count = 1;
-  int64_t run = *contraction_.k.back().constant();
-  auto continues = [&](size_t axis) {
-    bool all = !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(axis)) &&
-               !IsUsedOutsideLoads(contraction_.a, static_cast<int32_t>(last));
-    contraction_.a.Visit([&](const Expr& node) {
-      if (!IsLoad(node)) return;
-      const Shape& shape = contraction_.operands[static_cast<size_t>(node.index())].shape;
-      std::optional<int64_t> inner = AddressFactor(node, shape, static_cast<int32_t>(last));
-      std::optional<int64_t> outer = AddressFactor(node, shape, static_cast<int32_t>(axis));
-      all = all && inner.has_value() && outer.has_value() && *outer == *inner * run;
-    });
-    return all;
-  };
-  while (count < contraction_.k.size() && continues(last - count)) {
-    run *= *contraction_.k[contraction_.k.size() - 1 - count].constant();
-    ++count;
-  }
-  return count;
 }
 
 // Lanes along the innermost axes, of which `run_axes` are one run of memory. `flat` counts the

@@ -26,7 +26,6 @@ class RowPacker {
 
  private:
   bool HasConstantK() const;
-  size_t RunAxes() const;
   void PackAxes(Scope& scope, size_t axis, llvm::Value* flat, size_t run_axes, const Store& store);
   void PackRun(Scope scope, llvm::Value* extent, llvm::Value* flat, int64_t lanes,
                const Store& store);
