@@ -223,8 +223,10 @@ absl::Status Verify(const Contraction& c) {
   const size_t batch_rank = c.b_batched ? c.batch.size() : 0;
   if (c.panel <= 0) return verifier.Error("panel ", c.panel);
   const bool of_bytes = c.of_bytes() && c.accumulator == DType::kI32;
+  const bool of_pairs = c.of_pairs();
+  const int64_t group = of_bytes ? kByteGroup : of_pairs ? kPairGroup : 1;
   const size_t panel_axis = batch_rank + 2;
-  if ((b.dtype != c.accumulator && !of_bytes) ||
+  if ((b.dtype != c.accumulator && !of_bytes && !of_pairs) ||
       b.shape.size() != panel_axis + (of_bytes ? 2 : 1) ||
       !b.shape[panel_axis].IsConstant(c.panel)) {
     return verifier.Error("b has dtype ", Name(b.dtype), " and shape ", ToString(b.shape),
@@ -234,8 +236,7 @@ absl::Status Verify(const Contraction& c) {
     return verifier.Error("b has shape ", ToString(b.shape), ", bytes in groups of ", kByteGroup);
   }
   // Relations between dims that are parameters are lost in canonical bytes: compare what is known.
-  const DimExpr needed[] = {CeilDiv(c.n, c.panel),
-                            CeilDiv(ElementCount(c.k), of_bytes ? kByteGroup : 1)};
+  const DimExpr needed[] = {CeilDiv(c.n, c.panel), CeilDiv(ElementCount(c.k), group)};
   for (size_t i = 0; i < 2; ++i) {
     const DimExpr& actual = b.shape[batch_rank + i];
     if (actual.is_constant() && needed[i].is_constant() && actual != needed[i]) {
@@ -245,7 +246,8 @@ absl::Status Verify(const Contraction& c) {
   }
   const Scope scope_a = {
       .operands = c.operands, .axes = axes, .reductions = {}, .accumulators = {}};
-  RETURN_IF_ERROR(verifier.CheckExprOf(c.a, of_bytes ? DType::kU8 : c.accumulator, scope_a, "a"));
+  const DType dtype_a = of_bytes ? DType::kU8 : of_pairs ? DType::kBF16 : c.accumulator;
+  RETURN_IF_ERROR(verifier.CheckExprOf(c.a, dtype_a, scope_a, "a"));
   const Scope scope = {.operands = c.operands,
                        .axes = c.batch.size() + c.m.size() + 1,
                        .reductions = {},

@@ -67,6 +67,12 @@ struct Nest {
 // side: [batch..., ceil(n / panel), ceil(k / 4), panel, 4], zero-filled past n and k. The sums are
 // exact, whatever the order. Zero points are the result's affair: it may also refer to
 // Accumulator(1), the sum over k of a(batch, m, k).
+//
+// Pairs: where the accumulator is f32, `a` may be bf16 and b hold two neighbours along k, bf16
+// both, in one u32, the earlier in its low half: [batch..., ceil(n / panel), ceil(k / 2), panel],
+// zero-filled past n and k. Products are exact then, and the sum is rounded as each is added, of a
+// pair the later one first, on every target: that of BF16 instructions, which also take what is
+// below the least normal number, operands and sums, for 0.
 struct Contraction {
   Shape batch;
   Shape m;  // one or more axes; row index = their row-major flattening
@@ -74,9 +80,9 @@ struct Contraction {
   Shape k;                          // one or more axes, flattened row-major
   DType accumulator = DType::kF32;  // f32, f64 or i32
   std::vector<Operand> operands;
-  // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's, or u8.
+  // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's, u8 or bf16.
   Expr a;
-  int32_t b = -1;          // operand index, dtype the accumulator's, or i8
+  int32_t b = -1;          // operand index, dtype the accumulator's, or i8, or u32 (pairs)
   bool b_batched = false;  // b has the batch axes; else it is shared by all of them
   int64_t panel = 0;
   // The value written, from the accumulators and coordinates batch, m axes, n, in this order.
@@ -85,10 +91,14 @@ struct Contraction {
   std::vector<Expr> output_coordinates;  // as in Nest; empty: batch, m axes, n
 
   bool of_bytes() const { return operands[static_cast<size_t>(b)].dtype == DType::kI8; }
+  bool of_pairs() const {
+    return accumulator == DType::kF32 && operands[static_cast<size_t>(b)].dtype == DType::kU32;
+  }
 };
 
-// Bytes side by side in a panel of bytes.
+// Bytes side by side in a panel of bytes, numbers in one element of a panel of pairs.
 inline constexpr int64_t kByteGroup = 4;
+inline constexpr int64_t kPairGroup = 2;
 
 // A kernel written whole as a skeleton (kernels/skeletons): sorting, scans.
 struct Library {

@@ -4,6 +4,7 @@
 #include "graph/nest_interpreter.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -494,6 +495,23 @@ uint64_t DotOfBytes(std::span<const uint64_t> a, const std::byte* b, int64_t pan
   return sum;
 }
 
+// The same for pairs of bf16, of each the later first.
+uint64_t DotOfPairs(std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
+  float sum = 0;
+  for (size_t k = 0; k < a.size(); k += static_cast<size_t>(kPairGroup)) {
+    uint32_t pair;
+    memcpy(&pair,
+           b + k / static_cast<size_t>(kPairGroup) * static_cast<size_t>(panel) * sizeof(pair),
+           sizeof(pair));
+    const auto add = [&](uint64_t x, uint32_t y) {
+      sum += BFloat16ToFloat(static_cast<uint16_t>(x)) * BFloat16ToFloat(static_cast<uint16_t>(y));
+    };
+    if (k + 1 < a.size()) add(a[k + 1], pair >> 16);
+    add(a[k], pair);
+  }
+  return std::bit_cast<uint32_t>(sum);
+}
+
 uint64_t DotOf(DType dtype, std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
   if (dtype == DType::kF32) return Dot<float>(a, b, panel);
   if (dtype == DType::kF64) return Dot<double>(a, b, panel);
@@ -515,8 +533,9 @@ class ContractionRun {
     ASSIGN_OR_RETURN(output_, MakeView(c.output, output, symbols, "output"));
     b_ = &views_[static_cast<size_t>(c.b)];
     panel_ = c.panel;
-    group_ = c.of_bytes() ? kByteGroup : 1;
     of_bytes_ = c.of_bytes();
+    of_pairs_ = c.of_pairs();
+    group_ = of_bytes_ ? kByteGroup : of_pairs_ ? kPairGroup : 1;
     b_batched_ = c.b_batched;
     dtype_ = c.accumulator;
     RETURN_IF_ERROR(CheckPanels());
@@ -580,7 +599,9 @@ class ContractionRun {
       base += environment_.coordinates[i] * b_->strides[i];
     }
     const int64_t k_count = static_cast<int64_t>(row_.size());
-    const int64_t panel_stride = panel_ * ((k_count + group_ - 1) / group_ * group_);
+    // Elements of b: bytes lie side by side, a pair is one.
+    const int64_t width = of_bytes_ ? group_ : 1;
+    const int64_t panel_stride = panel_ * ((k_count + group_ - 1) / group_ * width);
     if (of_bytes_) {
       uint32_t sum = 0;
       for (const uint64_t value : row_) sum += static_cast<uint32_t>(value);
@@ -588,10 +609,11 @@ class ContractionRun {
     }
     for (int64_t n = 0; n < n_; ++n) {
       environment_.coordinates[rows_.size()] = n;
-      const int64_t offset = base + n / panel_ * panel_stride + n % panel_ * group_;
+      const int64_t offset = base + n / panel_ * panel_stride + n % panel_ * width;
       const std::byte* column = b_->data + static_cast<size_t>(offset) * b_->element_size;
-      environment_.accumulators[0] =
-          of_bytes_ ? DotOfBytes(row_, column, panel_) : DotOf(dtype_, row_, column, panel_);
+      environment_.accumulators[0] = of_bytes_   ? DotOfBytes(row_, column, panel_)
+                                     : of_pairs_ ? DotOfPairs(row_, column, panel_)
+                                                 : DotOf(dtype_, row_, column, panel_);
       RETURN_IF_ERROR(writer_.Write(environment_, n == 0 ? rows_level : rows_.size() + 1));
     }
     return absl::OkStatus();
@@ -603,6 +625,7 @@ class ContractionRun {
   int64_t panel_ = 0;
   int64_t group_ = 1;
   bool of_bytes_ = false;
+  bool of_pairs_ = false;
   size_t batch_rank_ = 0;
   bool b_batched_ = false;
   DType dtype_ = DType::kInvalid;

@@ -69,6 +69,25 @@ TEST(NestInterpreterTest, ContractionMultipliesPanelsAndRunsItsEpilogue) {
   }
 }
 
+// 1 + 2^-8 is halfway between two numbers of bf16, and is rounded to the even one, 1.
+TEST(NestInterpreterTest, PairsAreRoundedAndTheLaterIsAddedFirst) {
+  const Tensor a = Floats({1, 3}, {1.0f + 0x1p-8f, 0x1p30f, -0x1p30f});
+  Tensor b = *Tensor::Allocate(DType::kU32, {1, 2, 2});
+  const auto pair = [](float first, float second) {
+    return int64_t{FloatToBFloat16(first)} | int64_t{FloatToBFloat16(second)} << 16;
+  };
+  b.SetFromInt64(0, pair(3, 1));
+  b.SetFromInt64(1, pair(5, 0.5f));
+  b.SetFromInt64(2, pair(1, 0));
+  b.SetFromInt64(3, pair(0.25f, 0));
+  Tensor y = *Tensor::Allocate(DType::kF32, {1, 2});
+  const Tensor operands[] = {a, b};
+  const absl::Status status = Interpret(PairMatMulContraction(1, 2, 3, 2), operands, y, NoSymbols);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(y.ValueAsDouble(0), 0);  // 2^30 swallows 3
+  EXPECT_EQ(y.ValueAsDouble(1), 0x1p28);
+}
+
 TEST(NestInterpreterTest, BatchedContractionUsesItsOwnPanels) {
   Contraction c = MatMulContraction(2, 3, 4, 4);
   c.batch = {2};

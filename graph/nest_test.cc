@@ -60,6 +60,15 @@ TEST(NestTest, VerifyNamesWhatIsWrong) {
   EXPECT_TRUE(Mentions(Verify(contraction), "b has shape [3, 7, 16]")) << Verify(contraction);
   contraction.b = 2;
   EXPECT_TRUE(Mentions(Verify(contraction), "b is operand 2 of 2")) << Verify(contraction);
+
+  contraction = PairMatMulContraction(DimExpr::Symbol("M"), 20, 7, 16);
+  contraction.operands[1].shape[1] = 7;
+  EXPECT_TRUE(Mentions(Verify(contraction), "need [..., 2, 4, 16]")) << Verify(contraction);
+  contraction = PairMatMulContraction(DimExpr::Symbol("M"), 20, 7, 16);
+  contraction.a = Expr::Cast(DType::kF32, contraction.a);
+  EXPECT_TRUE(Mentions(Verify(contraction), "need bf16")) << Verify(contraction);
+  contraction.accumulator = DType::kF64;
+  EXPECT_TRUE(Mentions(Verify(contraction), "b has dtype u32")) << Verify(contraction);
 }
 
 TEST(NestTest, CanonicalBytesForgetNamesAndSharing) {

@@ -88,6 +88,9 @@ struct LowerOptions {
   // Panel width of contractions with `n` columns for the target.
   int64_t (*panel)(const DimExpr& n, DType dtype, absl::string_view target);
   std::string target;  // "cpu:x86-64-v3", a target (devices/target.h)
+  // Contractions of floats up to f32 multiply operands that are rounded to bf16 (graph/nest.h,
+  // pairs) and add them up in f32.
+  bool bf16_products = false;
 };
 
 // The stages that a lowering emits, between graph values. Values that it makes are local.

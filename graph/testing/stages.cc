@@ -84,6 +84,14 @@ Contraction MatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr&
   return c;
 }
 
+Contraction PairMatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k,
+                                  int64_t panel) {
+  Contraction c = MatMulContraction(m, n, k, panel);
+  c.operands[1] = {DType::kU32, {CeilDiv(n, panel), CeilDiv(k, kPairGroup), panel}};
+  c.a = Expr::Cast(DType::kBF16, c.a);
+  return c;
+}
+
 Nest PadNest(const DimExpr& channels, const DimExpr& height, const DimExpr& width) {
   const Expr y = Expr::Coord(1) - I64(1);
   const Expr x = Expr::Coord(2) - I64(1);
@@ -120,6 +128,7 @@ std::vector<StageBody> ExampleStages() {
   stages.push_back(PadNest(3, n, m));
   stages.push_back(MatMulContraction(n, 20, 7, 16));
   stages.push_back(MatMulContraction(4, n, m, 8));
+  stages.push_back(PairMatMulContraction(n, 20, 7, 16));
   Library library;
   library.skeleton = "topk";
   library.configuration = {1, -3};

@@ -15,6 +15,9 @@ Nest SoftmaxNest(const DimExpr& rows, const DimExpr& columns);
 
 // out[m, n] = max(0, sum over k of a[m, k] * b[k, n]) of f32, a operand 0, b operand 1 in panels.
 Contraction MatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k, int64_t panel);
+// The same with operands rounded to bf16, b in pairs.
+Contraction PairMatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k,
+                                  int64_t panel);
 
 // out[c, y, x] of i32: a guarded load from i8[c, h, w], one element of padding around.
 Nest PadNest(const DimExpr& channels, const DimExpr& height, const DimExpr& width);
