@@ -9,6 +9,10 @@ import sys
 ROWS = {
     "accuracy": ("answers", "answers of the models against onnxruntime without optimisations"),
     "latency": ("latency", "latency at batch 1, one and two threads, against onnxruntime"),
+    "openvino": (
+        "latency",
+        "latency at batch 1 against OpenVINO in f32, where --peer-python has it",
+    ),
     "batch8": ("latency", "time of a batch of 8, one thread, against onnxruntime"),
     "scaling": ("latency", "two threads against one"),
     "int8": ("latency", "int8 conversions of resnet and minilm3 against our own f32"),
@@ -41,6 +45,7 @@ def main():
         "--models", default="", help="comma-separated names; default: all of the row"
     )
     parser.add_argument("--cpu-isa", default="", help="class of our code, for int8")
+    parser.add_argument("--peer-python", default=sys.executable, help="for openvino")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", default="", help="also writes the results to this file")
     options = parser.parse_args()

@@ -104,6 +104,16 @@ class RunFailed(Exception):
     """What `stampmill run` said last."""
 
 
+def input_flags(feed, folder):
+    """The flags that give a command these inputs, from files written to `folder`."""
+    flags = []
+    for index, (name, value) in enumerate(feed.items()):
+        file = "%s/in%d.npy" % (folder, index)
+        np.save(file, value)
+        flags += ["--input", "%s=%s" % (name, file)]
+    return flags
+
+
 class ModelRun:
     """`stampmill run` of a model on its inputs, as often as asked, in a folder of its own."""
 
@@ -111,10 +121,7 @@ class ModelRun:
         self.folder = tempfile.TemporaryDirectory(prefix="stampmill-run-")
         self.command = [stampmill, "run", path, cache.flag, "--json", *flags]
         self.command.append("--output-dir=" + self.folder.name)
-        for index, (name, value) in enumerate(feed.items()):
-            file = "%s/in%d.npy" % (self.folder.name, index)
-            np.save(file, value)
-            self.command += ["--input", "%s=%s" % (name, file)]
+        self.command += input_flags(feed, self.folder.name)
 
     def __call__(self, *flags):
         """Its report; the peak of the process's resident MiB beside."""

@@ -1,12 +1,23 @@
 """Latency against onnxruntime with its default optimisations."""
 
+import json
+import subprocess
 import tempfile
 import time
 
 import onnxruntime
 
 import zoo
-from contenders import Cache, ModelRun, RunFailed, geometric_mean, onnx_session, quantile, report
+from contenders import (
+    Cache,
+    ModelRun,
+    RunFailed,
+    geometric_mean,
+    input_flags,
+    onnx_session,
+    quantile,
+    report,
+)
 
 SLICE_SECONDS = 0.4
 # A model that fails counts as so many times onnxruntime's time.
@@ -70,6 +81,31 @@ def latency(options):
         for threads in (1, 2):
             rows.append(compared(options, model, 1, threads, 1.2))
     return rows + [mean(rows, 0.85)]
+
+
+def openvino(options):
+    """Against OpenVINO in f32, by `stampmill bench model`; the models that it loads and computes
+    in f32. --peer-python names the Python that has it."""
+    names = "magika ocr-det ocr-rec ocr-cls minilm3 crnn yolox resnet pitch".split()
+    cache, rows = Cache(), []
+    for model in zoo.models(options.models, names):
+        for threads in (1, 2):
+            with tempfile.TemporaryDirectory() as folder:
+                command = [options.stampmill, "bench", "model", model.path, cache.flag, "--json"]
+                command += ["--threads=%d" % threads, "--rounds=%d" % options.rounds]
+                command += ["--peer-python=" + options.peer_python, "--repeat=30"]
+                command += input_flags(model.inputs(1), folder)
+                measured = json.loads(subprocess.check_output(command))["rows"]
+            engines = {row["engine"]: row for row in measured}
+            ours, peer = engines["stampmill"], engines["openvino"]
+            row = {"model": model.name, "threads": threads}
+            if peer["error"]:
+                rows.append(report(row | {"error": peer["error"], "must": False}))
+                continue
+            row |= {"stampmill_ms": ours["p25_us"] / 1e3, "openvino_ms": peer["p25_us"] / 1e3}
+            rows.append(report(row | {"ratio": ours["p25_us"] / peer["p25_us"]}))
+    ratios = [row["ratio"] for row in rows if "ratio" in row]
+    return rows + ([report({"model": "geometric mean", "ratio": geometric_mean(ratios)})])
 
 
 def batch8(options):
