@@ -64,8 +64,10 @@ int Main(int argc, char** argv) {
   return FailUsage(absl::StrCat("got '", name, "', which is no command; see stampmill --help"));
 }
 
-// What is opened later must not become standard input, output or error by its number.
-void OpenStandardDescriptors() {
+// What is opened later must not become standard input, output or error by its number. Libraries
+// open descriptors as they are loaded, so that main() is too late: the dynamic loader calls this
+// first.
+void OpenStandardDescriptors(int, char**, char**) {
   for (int fd = open("/dev/null", O_RDWR); fd >= 0; fd = open("/dev/null", O_RDWR)) {
     if (fd <= STDERR_FILENO) continue;
     close(fd);
@@ -73,11 +75,13 @@ void OpenStandardDescriptors() {
   }
 }
 
+[[gnu::section(".preinit_array"),
+  gnu::used]] void (*const kBeforeLibraries)(int, char**, char**) = OpenStandardDescriptors;
+
 }  // namespace
 }  // namespace stampmill
 
 int main(int argc, char** argv) {
-  stampmill::OpenStandardDescriptors();
   // Distributions build Abseil so that every mutex, gRPC's too, looks for cycles of locks: a
   // twentieth of what a call costs. Our tests are where that look belongs.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);

@@ -270,6 +270,16 @@ class Process(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "ended with 1"):
             daemon.Daemon(arguments + ["--exit-on-error=true"])
 
+    def test_started_without_standard_descriptors(self):
+        def close_all():
+            for descriptor in range(3):
+                os.close(descriptor)
+
+        with daemon.Daemon([daemon.model("wide")], preexec_fn=close_all) as server:
+            for descriptor in range(3):
+                link = "/proc/%d/fd/%d" % (server.process.pid, descriptor)
+                self.assertEqual("/dev/null", os.readlink(link))
+
     def test_configuration_file(self):
         path = os.path.join(os.environ.get("TEST_TMPDIR", "/tmp"), "config.yaml")
         with open(path, "w", encoding="utf-8") as file:
