@@ -309,7 +309,7 @@ void ByteContractionEmitter::EmitTask(llvm::Value* task) {
 void ByteContractionEmitter::PrepareRows() {
   const bool widens = !schedule_.fours;
   if (schedule_.direct_a && !widens && !schedule_.sums_rows) return;
-  RowPacker packer(kernel_, contraction_, ir_.facts().vector_bytes);
+  RowPacker packer(kernel_, contraction_, contraction_.a, ir_.facts().vector_bytes);
   ir_.Walk(first_row_, ir_.Add(first_row_, rows_), m_extents_,
            [&](llvm::Value* row, const Values& m) {
              llvm::Value* number = ir_.Sub(row, first_row_);

@@ -23,7 +23,7 @@
 #include "compiler/codegen/access.h"
 #include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/expr_emitter.h"
-#include "compiler/llvm/guards.h"
+#include "compiler/llvm/row_packer.h"
 #include "compiler/llvm/scalar_ops.h"
 #include "llvm/IR/Constants.h"
 
@@ -114,13 +114,6 @@ class ContractionEmitter {
   llvm::Value* AccumulatorAddress(llvm::Value* panel, llvm::Value* row);
 
   void EmitPack(llvm::Value* k_begin, llvm::Value* k_count);
-  void PackRow(const Scope& row, llvm::Value* target, llvm::Value* k_begin, llvm::Value* k_count);
-  void PackWholeRow(Scope& scope, llvm::Value* target, size_t axis, llvm::Value* flat,
-                    size_t run_axes);
-  void PackLanes(Scope scope, size_t axis, llvm::Value* begin, llvm::Value* end,
-                 llvm::Value* target, int64_t lanes);
-  void PackScattered(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
-                     llvm::Value* k_count);
 
   void EmitEpilogue(const Panel& kind, llvm::Value* panel, llvm::Value* row, llvm::Value* valid,
                     llvm::Value* c);
@@ -148,12 +141,10 @@ class ContractionEmitter {
   std::vector<BufferView> operands_;
   BufferView output_;
   std::vector<Expr> output_coordinates_;
-  Window window_;             // all of k
-  std::vector<Expr> guards_;  // of the loads of a; empty when they cannot be told at once
-  bool has_guards_ = false;
+  RowPacker packer_;
   Panel whole_;                // a panel full of columns, or of which n is not known
   std::optional<Panel> last_;  // the last one, where n is known not to fill it
-  Values batch_extents_, m_extents_, k_extents_;
+  Values batch_extents_, m_extents_;
   llvm::Value* k_ = nullptr;
   llvm::Value* n_ = nullptr;
   llvm::Value* panels_ = nullptr;
@@ -179,7 +170,8 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
       schedule_(ScheduleContraction(contraction, target)),
       element_bytes_(static_cast<int64_t>(SizeBytes(contraction.accumulator))),
       row_distance_(*schedule_.a_row_elements.constant()),
-      element_(kernel.ir().ValueType(contraction.accumulator)) {
+      element_(kernel.ir().ValueType(contraction.accumulator)),
+      packer_(kernel, contraction, contraction.a, schedule_.lanes) {
   std::optional<int64_t> k = schedule_.k.constant();
   keeps_accumulators_ = !k.has_value() || *k > schedule_.block_k;
   fetches_rows_ = !schedule_.direct_a && HasRowsInMemory(contraction);
@@ -194,17 +186,8 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
       output_coordinates_.push_back(Expr::Coord(static_cast<int32_t>(n)));
     }
   }
-  if (schedule_.pack_whole_k) {
-    size_t rows = contraction.batch.size() + contraction.m.size();
-    window_ = {rows, ConstantShape(contraction.k)};
-    guards_ = FindGuards({&contraction.a, 1}, window_,
-                         static_cast<int32_t>(rows + contraction.k.size()) - 1);
-    contraction.a.Visit(
-        [&](const Expr& node) { has_guards_ = has_guards_ || node.op() == ExprOp::kGuardedLoad; });
-  }
   batch_extents_ = kernel.Dims(contraction.batch);
   m_extents_ = kernel.Dims(contraction.m);
-  k_extents_ = kernel.Dims(contraction.k);
   k_ = kernel.Dim(schedule_.k);
   n_ = kernel.Dim(contraction.n);
   panels_ = kernel.Dim(schedule_.panels);
@@ -552,98 +535,22 @@ Scope ContractionEmitter::ScopeAt(const Values& m, size_t axes) {
 // --- Packing rows of a ---
 
 void ContractionEmitter::EmitPack(llvm::Value* k_begin, llvm::Value* k_count) {
-  size_t axes = batch_extents_.size() + m_extents_.size() + k_extents_.size();
+  const size_t axes = batch_extents_.size() + m_extents_.size();
   ir_.Walk(first_row_, ir_.Add(first_row_, rows_), m_extents_,
            [&](llvm::Value* row, const Values& m) {
              llvm::Value* number = ir_.Sub(row, first_row_);
              llvm::Value* target = ElementAt(packed_, ir_.Mul(number, ir_.Int(row_distance_)));
-             PackRow(ScopeAt(m, axes), target, k_begin, k_count);
+             auto store = [&](llvm::Value* k, llvm::Value* values, int64_t) {
+               ir_.b().CreateAlignedStore(values, ElementAt(target, ir_.Sub(k, k_begin)),
+                                          llvm::Align(static_cast<uint64_t>(element_bytes_)));
+             };
+             const Scope scope = ScopeAt(m, axes);
+             if (schedule_.pack_whole_k) {
+               packer_.Pack(scope, store);
+             } else {
+               packer_.PackPart(scope, k_begin, ir_.Add(k_begin, k_count), store);
+             }
            });
-}
-
-void ContractionEmitter::PackRow(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
-                                 llvm::Value* k_count) {
-  if (schedule_.pack_whole_k) {
-    auto pack = [&](bool guards_hold) {
-      Scope scope = row;
-      scope.guards_hold = guards_hold;
-      bool unguarded = guards_hold || !has_guards_;
-      PackWholeRow(scope, target, 0, ir_.Int(0), unguarded ? RunAxesOfK(contraction_) : 1);
-    };
-    if (guards_.empty()) {
-      pack(false);
-      return;
-    }
-    ir_.If(EmitGuardsHold(guards_, window_, row), [&] { pack(true); }, [&] { pack(false); });
-    return;
-  }
-  if (k_extents_.size() > 1) {
-    PackScattered(row, target, k_begin, k_count);
-    return;
-  }
-  size_t axis = row.coordinates.size() - 1;
-  llvm::Value* end = ir_.Add(k_begin, k_count);
-  // Elements are stored relative to k_begin.
-  llvm::Value* origin = ElementAt(target, ir_.Sub(ir_.Int(0), k_begin));
-  int64_t lanes = schedule_.lanes;
-  ir_.If(
-      ir_.b().CreateICmpSGE(k_count, ir_.Int(lanes)),
-      [&] { PackLanes(row, axis, k_begin, end, origin, lanes); },
-      [&] { PackLanes(row, axis, k_begin, end, origin, 1); });
-}
-
-// All of k, lanes along its innermost axes, of which `run_axes` are one run of memory. `flat`
-// counts the elements before it.
-void ContractionEmitter::PackWholeRow(Scope& scope, llvm::Value* target, size_t axis,
-                                      llvm::Value* flat, size_t run_axes) {
-  size_t first = scope.coordinates.size() - k_extents_.size();
-  if (axis + run_axes == k_extents_.size()) {
-    int64_t extent = 1;
-    for (size_t n = axis; n < k_extents_.size(); ++n) {
-      extent *= *contraction_.k[n].constant();
-      scope.coordinates[first + n] = {ir_.Int(0)};
-    }
-    int64_t lanes = schedule_.lanes;
-    while (lanes > extent) lanes /= 2;
-    PackLanes(scope, scope.coordinates.size() - 1, ir_.Int(0), ir_.Int(extent),
-              ElementAt(target, flat), std::max<int64_t>(lanes, 1));
-    return;
-  }
-  DimExpr inner = 1;
-  for (size_t n = axis + 1; n < contraction_.k.size(); ++n) inner = inner * contraction_.k[n];
-  ir_.For(ir_.Int(0), k_extents_[axis], 1, [&](llvm::Value* i) {
-    scope.coordinates[first + axis] = {i};
-    PackWholeRow(scope, target, axis + 1, ir_.Add(flat, ir_.Mul(i, kernel_.Dim(inner))), run_axes);
-  });
-}
-
-void ContractionEmitter::PackLanes(Scope scope, size_t axis, llvm::Value* begin, llvm::Value* end,
-                                   llvm::Value* target, int64_t lanes) {
-  BufferView packed = {contraction_.accumulator, target, {ir_.Int(1)}, false};
-  scope.lanes = lanes;
-  ir_.For(begin, end, lanes, [&](llvm::Value* i) {
-    // The last lanes are packed again rather than masked.
-    llvm::Value* at = lanes == 1 ? i : ir_.Min(i, ir_.Sub(end, ir_.Int(lanes)));
-    Lane k = {at, lanes == 1 ? nullptr : ir_.Int(1)};
-    scope.coordinates[axis] = k;
-    ExprEmitter emitter(scope);
-    Lane value = emitter.Emit(contraction_.a);
-    emitter.Store(packed, {&k, 1}, value);
-  });
-}
-
-// Several axes of k whose extents are not known: element by element.
-void ContractionEmitter::PackScattered(const Scope& row, llvm::Value* target, llvm::Value* k_begin,
-                                       llvm::Value* k_count) {
-  BufferView packed = {contraction_.accumulator, target, {ir_.Int(1)}, false};
-  size_t first = row.coordinates.size() - k_extents_.size();
-  ir_.Walk(k_begin, ir_.Add(k_begin, k_count), k_extents_, [&](llvm::Value* flat, const Values& k) {
-    Scope scope = row;
-    for (size_t n = 0; n < k.size(); ++n) scope.coordinates[first + n] = {k[n]};
-    ExprEmitter emitter(scope);
-    Lane place = {ir_.Sub(flat, k_begin)};
-    emitter.Store(packed, {&place, 1}, emitter.Emit(contraction_.a));
-  });
 }
 
 // --- Epilogue ---
