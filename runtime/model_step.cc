@@ -6,7 +6,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "graph/dim.h"
@@ -34,6 +38,18 @@ constexpr size_t kPieceDims = 8;
 
 uint64_t AlignStaging(uint64_t size) {
   return (size + kStagingAlignment - 1) & ~(kStagingAlignment - 1);
+}
+
+// Whether `word` stands in the text and is not a part of a longer name.
+bool HasWord(absl::string_view text, absl::string_view word) {
+  const auto ends_name = [&](size_t at) {
+    return at >= text.size() || !(absl::ascii_isalnum(static_cast<unsigned char>(text[at])) ||
+                                  absl::StrContains("_.", text.substr(at, 1)));
+  };
+  for (size_t at = text.find(word); at != absl::string_view::npos; at = text.find(word, at + 1)) {
+    if ((at == 0 || ends_name(at - 1)) && ends_name(at + word.size())) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -266,17 +282,25 @@ absl::Status ModelStep::CheckValues(const Plan& plan, int32_t failed_place) cons
   // A check that failed explains an overflow or a division by zero after it better than these do.
   for (const Program::Check& check : program.checks) {
     if (failed_place >= 0 && check.place >= failed_place) continue;
-    if (plan.values[static_cast<size_t>(check.place)] == 0) {
-      return absl::InvalidArgumentError(absl::StrCat("shapes of the inputs: ", check.message));
-    }
+    if (plan.values[static_cast<size_t>(check.place)] != 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat("shapes of the inputs: ", check.message,
+                                                   ValuesOfSymbols(plan, check.message)));
   }
   if (failed_place < 0) return absl::OkStatus();
-  std::string symbols;
-  for (size_t i = 0; i < program.symbols.size(); ++i) {
-    absl::StrAppend(&symbols, i == 0 ? "" : ", ", program.symbols[i], " = ", plan.values[i]);
-  }
   return absl::InvalidArgumentError(
-      absl::StrCat("shapes of the inputs: a size overflows or a divisor is 0 (", symbols, ")"));
+      absl::StrCat("shapes of the inputs: a size overflows or a divisor is 0",
+                   ValuesOfSymbols(plan, absl::StrJoin(program.symbols, " "))));
+}
+
+std::string ModelStep::ValuesOfSymbols(const Plan& plan, absl::string_view text) const {
+  const std::vector<std::string>& symbols = model_.program().symbols;
+  std::vector<std::string> values;
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (HasWord(text, symbols[i])) {
+      values.push_back(absl::StrCat(symbols[i], " = ", plan.values[i]));
+    }
+  }
+  return values.empty() ? "" : absl::StrCat(" (", absl::StrJoin(values, ", "), ")");
 }
 
 absl::Status ModelStep::BuildWhole(Plan& plan) {

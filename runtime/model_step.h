@@ -16,10 +16,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "compiler/program/program.h"
 #include "devices/device.h"
 #include "runtime/model.h"
@@ -103,6 +105,8 @@ class ModelStep {
   absl::Status PreparePlan(Plan& plan);
   absl::Status EvaluatePlan(Plan& plan);
   absl::Status CheckValues(const Plan& plan, int32_t failed_place) const;
+  // " (H = 33)": the symbols that the text names and their values.
+  std::string ValuesOfSymbols(const Plan& plan, absl::string_view text) const;
   absl::Status SizeBuffers(Plan& plan);
   // Which buffers the commands use that may run.
   void FindUsedBuffers(const Plan& plan);
