@@ -84,17 +84,18 @@ absl::Status InferRange(InferContext& context) {
     }
     RETURN_IF_ERROR(RequireEqual(context, ElementCount(shape), 1, "elements of a bound"));
   }
-  if (IsFloat(dtype)) {
-    double bounds[3];
-    for (size_t i = 0; i < 3; ++i) {
-      const Tensor* bound = context.InputConstant(i);
-      if (bound == nullptr) {
-        return context.Unsupported(absl::StrCat("input ", i, " is a float that is not constant"));
-      }
-      bounds[i] = bound->ValueAsDouble(0);
-    }
-    ASSIGN_OR_RETURN(const int64_t count, RangeCount(bounds[0], bounds[1], bounds[2]));
+  const Tensor* bounds[] = {context.InputConstant(0), context.InputConstant(1),
+                            context.InputConstant(2)};
+  if (IsFloat(dtype) && bounds[0] != nullptr && bounds[1] != nullptr && bounds[2] != nullptr) {
+    ASSIGN_OR_RETURN(const int64_t count,
+                     RangeCount(bounds[0]->ValueAsDouble(0), bounds[1]->ValueAsDouble(0),
+                                bounds[2]->ValueAsDouble(0)));
     return context.SetOutput(0, dtype, {count});
+  }
+  // Integers, or floats that are whole numbers computed from shapes.
+  for (size_t i = 0; i < 3 && IsFloat(dtype); ++i) {
+    if (context.InputSymbolic(i) != nullptr) continue;
+    return context.Unsupported(absl::StrCat("input ", i, " is a float that is not known"));
   }
   ASSIGN_OR_RETURN(const std::vector<DimExpr> start, context.RequireSymbolic(0));
   ASSIGN_OR_RETURN(const std::vector<DimExpr> limit, context.RequireSymbolic(1));
@@ -142,9 +143,11 @@ absl::Status LowerRange(LowerContext& context) {
   const DType compute = ComputeType(dtype);
   // A bound that is not constant was followed to a dim.
   const auto bound = [&](size_t i) -> absl::StatusOr<Expr> {
-    if (IsFloat(dtype)) return Expr::Cast(compute, ElementExpr(*context.input(i).constant));
-    ASSIGN_OR_RETURN(const std::vector<DimExpr> known,
-                     KnownContents(context.node(), context.input(i)));
+    const Value& value = context.input(i);
+    if (IsFloat(dtype) && value.constant.has_value()) {
+      return Expr::Cast(compute, ElementExpr(*value.constant));
+    }
+    ASSIGN_OR_RETURN(const std::vector<DimExpr> known, KnownContents(context.node(), value));
     return Expr::Cast(compute, Extent(known[0]));
   };
   ASSIGN_OR_RETURN(const Expr start, bound(0));

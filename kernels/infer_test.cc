@@ -105,6 +105,44 @@ TEST_F(InferTest, RangeOverADimHasThatManyElements) {
   EXPECT_EQ(ShapeOf(y), "[S]");
 }
 
+TEST_F(InferTest, RangeOfFloatsOverADimHasThatManyElements) {
+  const ValueId x = graph_.AddInput("x", DType::kI64, {kN, kS});
+  const ValueId s = Op("Squeeze", {DimOf(x, 1), Const({0})});
+  const ValueId limit = Op("Cast", {s}, {{"to", int64_t{1}}});
+  const auto number = [&](float value) {
+    return graph_.AddConstant("number", Values(DType::kF32, {}, {value}));
+  };
+  const ValueId y = Op("Range", {number(0), limit, number(2)});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(graph_.value(y).shape->at(0), CeilDiv(kS, 2));
+  EXPECT_EQ(graph_.value(y).dtype, DType::kF32);
+}
+
+TEST_F(InferTest, RangeOfFloatsFromAHalfToADimIsNotFollowed) {
+  const ValueId x = graph_.AddInput("x", DType::kI64, {kN, kS});
+  const ValueId s = Op("Squeeze", {DimOf(x, 1), Const({0})});
+  const ValueId half = graph_.AddConstant("half", Values(DType::kF32, {}, {0.5}));
+  const ValueId one = graph_.AddConstant("one", Values(DType::kF32, {}, {1}));
+  const absl::Status status =
+      Infer(Op("Range", {half, Op("Cast", {s}, {{"to", int64_t{1}}}), one}));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+}
+
+TEST_F(InferTest, SqueezeWithoutAxesLeavesWhatRequestsChoose) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 1, kS});
+  const ValueId y = Op("Squeeze", {x});
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(ShapeOf(y), "[N, S]");
+}
+
+TEST_F(InferTest, SqueezeWithoutAxesDropsWhatMustBeOne) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 1, kS});
+  const ValueId one_batch = Op("Squeeze", {x, Const({0})});  // demands N == 1
+  const ValueId y = Op("Squeeze", {x});
+  ASSERT_TRUE(Infer(Op("Add", {one_batch, y})).ok());
+  EXPECT_EQ(ShapeOf(y), "[S]");
+}
+
 TEST_F(InferTest, SizeAndPartsOfShapes) {
   const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 3, kS});
   const ValueId part = Op("Shape", {x}, {{"start", int64_t{-2}}});

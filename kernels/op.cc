@@ -168,6 +168,12 @@ absl::Status InferContext::Check(const DimExpr& nonzero, absl::string_view what)
   return absl::OkStatus();
 }
 
+bool InferContext::IsChecked(const DimExpr& nonzero) const {
+  const std::span<const DimCheck> checks = graph_.checks();
+  return std::any_of(checks.begin(), checks.end(),
+                     [&](const DimCheck& check) { return check.nonzero == nonzero; });
+}
+
 void InferContext::CheckIndices(size_t i, const DimExpr& extent) {
   if (!extent.is_constant() || *extent.constant() < 1) return;
   ValueId id = node_.inputs[i];

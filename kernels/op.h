@@ -62,6 +62,8 @@ class InferContext {
   // A condition on the shapes of requests without which the inferred shapes are wrong; it becomes
   // a Program::Check. INVALID_ARGUMENT when it can never hold. `what` says what must hold.
   absl::Status Check(const DimExpr& nonzero, absl::string_view what);
+  // Whether this node or one before it demands just that.
+  bool IsChecked(const DimExpr& nonzero) const;
 
   // Elements of input `i` are positions on an axis of `extent`, negative ones from its end. Where
   // they come from an input of the model unchanged and the extent is fixed, requests with others

@@ -176,7 +176,9 @@ References FlattenReference(const ReferenceArguments& arguments) {
   return Reshaped(arguments, {rows, columns});
 }
 
-// Positions of the axes to squeeze: those given, else all that are 1.
+// Positions of the axes to squeeze: those given, else all that are 1 in every request. A dim that
+// requests choose stays, though some may choose 1, since a rank belongs to the model: exporters
+// write such a Squeeze for dims of 1 beside the batch's.
 absl::Status InferSqueeze(InferContext& context) {
   ASSIGN_OR_RETURN(const Shape from, context.InputShape(0));
   std::vector<bool> gone(from.size(), false);
@@ -190,11 +192,7 @@ absl::Status InferSqueeze(InferContext& context) {
     }
   } else {
     for (size_t d = 0; d < from.size(); ++d) {
-      if (!from[d].is_constant()) {
-        return context.Unsupported(absl::StrCat("without axes, whether dim ", d, " (",
-                                                from[d].ToString(), ") goes depends on requests"));
-      }
-      gone[d] = from[d].IsConstant(1);
+      gone[d] = from[d].IsConstant(1) || context.IsChecked(IsEqual(from[d], 1));
     }
   }
   Shape shape;
