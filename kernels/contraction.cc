@@ -257,7 +257,18 @@ RightBytes PackComputedBytes(LowerContext& context, Product& product, bool batch
   return right;
 }
 
+// Where b is known its extents along k are numbers. Those of `a` are equal wherever a check
+// passed, but maybe not by name.
+void TakeDepthOfConstant(Product& product) {
+  if (!product.b_constant.has_value()) return;
+  for (size_t i = 0; i < product.b_operand.shape.size(); ++i) {
+    const ProductAxis& axis = product.b_axes[i];
+    if (axis.role == ProductAxis::Role::kK) product.k[axis.index] = product.b_operand.shape[i];
+  }
+}
+
 absl::Status EmitProductOfBytes(LowerContext& context, Product product, ValueId output) {
+  TakeDepthOfConstant(product);
   const bool batched = IsBatched(product);
   const int64_t panel = Panel(context, product);
   Expr a_zero = product.a_zero;
@@ -319,6 +330,7 @@ absl::StatusOr<ValueId> PackRight(LowerContext& context, const Product& product)
 }
 
 void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, ValueId output) {
+  TakeDepthOfConstant(product);
   const bool batched = IsBatched(product);
   const int64_t panel = Panel(context, product);
   Contraction contraction{.batch = product.batch,

@@ -112,9 +112,23 @@ absl::StatusOr<Tensor> StageRecorder::TargetOf(ValueId id, std::vector<Tensor>& 
   return tensor;
 }
 
+// As the compiler does: dims by name, since it knows no request's.
+absl::Status StageRecorder::CheckShapes(std::span<const Operand> operands,
+                                        std::span<const ValueId> ids) const {
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const Value& value = graph_.value(ids[i]);
+    if (operands[i].dtype == value.dtype && operands[i].shape == *value.shape) continue;
+    return absl::InternalError(absl::StrCat("value '", value.name, "' is ", ToString(*value.shape),
+                                            ", to a stage ", ToString(operands[i].shape)));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status StageRecorder::RunStage(const Stage& stage, std::vector<Tensor>& values,
                                      const DimExpr::SymbolValue& symbol) const {
   RETURN_IF_ERROR(Verify(stage.body));
+  const auto operands_of = [](const auto& body) { return std::span(body.operands); };
+  RETURN_IF_ERROR(CheckShapes(std::visit(operands_of, stage.body), stage.operands));
   std::vector<Tensor> operands;
   for (const ValueId id : stage.operands) {
     ASSIGN_OR_RETURN(Tensor operand, ValueOf(id, values, symbol));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -71,6 +72,7 @@ class StageRecorder : public LowerContext {
   // Runs the steps from `first` to the end of the repeat that it lies in, or of all; gives where.
   absl::StatusOr<size_t> RunSteps(size_t first, std::vector<Tensor>& values,
                                   const DimExpr::SymbolValue& symbol) const;
+  absl::Status CheckShapes(std::span<const Operand> operands, std::span<const ValueId> ids) const;
   absl::Status RunStage(const Stage& stage, std::vector<Tensor>& values,
                         const DimExpr::SymbolValue& symbol) const;
   absl::Status RunAlias(const Alias& alias, std::vector<Tensor>& values,
