@@ -1,13 +1,18 @@
 #include "compiler/llvm/math.h"
 
+#include <algorithm>
 #include <array>
+#include <functional>
+#include <iterator>
 #include <span>
+#include <vector>
 
 #include "base/check.h"
 #include "compiler/llvm/math_tables.h"
 #include "compiler/llvm/scalar_ops.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/Intrinsics.h"
+#include "llvm/IR/IntrinsicsX86.h"
 #include "llvm/IR/Module.h"
 
 namespace stampmill {
@@ -78,6 +83,77 @@ F PowerOfTwo(F n) {
   return n.FromBits(b.CreateShl(exponent, n.Integer(n.wide() ? 52 : 23)));
 }
 
+// --- What only AVX-512 has, for f32: sixteen lanes at a time, whatever the number of lanes is. ---
+
+constexpr int64_t kWideLanes = 16;
+
+bool HasWideLanes(F x) { return !x.wide() && x.ir->facts().avx512; }
+
+// function(pieces of the values), joined.
+Value* InWideLanes(llvm::IRBuilder<>& b, std::span<Value* const> values,
+                   const std::function<Value*(std::span<Value* const>)>& function) {
+  const int64_t lanes = Ir::Lanes(values[0]);
+  const int64_t pieces = (lanes + kWideLanes - 1) / kWideLanes;
+  Value* joined = nullptr;
+  for (int64_t piece = 0; piece < pieces; ++piece) {
+    std::vector<Value*> parts;
+    for (Value* value : values) {
+      if (lanes == 1) {
+        Value* none = llvm::PoisonValue::get(Ir::Vector(value->getType(), kWideLanes));
+        parts.push_back(b.CreateInsertElement(none, value, uint64_t{0}));
+        continue;
+      }
+      std::vector<int> mask(kWideLanes, llvm::PoisonMaskElem);
+      for (int64_t n = 0; n < std::min(kWideLanes, lanes); ++n) {
+        mask[static_cast<size_t>(n)] = static_cast<int>(piece * kWideLanes + n);
+      }
+      parts.push_back(lanes == kWideLanes ? value : b.CreateShuffleVector(value, mask));
+    }
+    Value* result = function(parts);
+    if (lanes == 1) return b.CreateExtractElement(result, uint64_t{0});
+    if (lanes == kWideLanes) return result;
+    // Behind what is joined already: shuffles want both of one size.
+    std::vector<int> mask(static_cast<size_t>(lanes), llvm::PoisonMaskElem);
+    for (int64_t n = 0; n < std::min(kWideLanes, lanes); ++n) {
+      mask[static_cast<size_t>(piece * kWideLanes + n)] = static_cast<int>(n);
+    }
+    Value* placed = b.CreateShuffleVector(result, mask);
+    if (joined == nullptr) {
+      joined = placed;
+      continue;
+    }
+    for (int64_t n = 0; n < lanes; ++n) {
+      mask[static_cast<size_t>(n)] = static_cast<int>(n < piece * kWideLanes ? n : lanes + n);
+    }
+    joined = b.CreateShuffleVector(joined, placed, mask);
+  }
+  return joined;
+}
+
+// numbers[index modulo 16] of each lane.
+F LookUp(F like, const double (&numbers)[kWideLanes], Value* index) {
+  llvm::IRBuilder<>& b = like.b();
+  std::vector<llvm::Constant*> elements;
+  for (const double number : numbers) {
+    elements.push_back(llvm::ConstantFP::get(b.getFloatTy(), number));
+  }
+  llvm::Constant* table = llvm::ConstantVector::get(elements);
+  return like.Of(InWideLanes(b, {{index}}, [&](std::span<Value* const> parts) -> Value* {
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_permvar_sf_512, {}, {table, parts[0]});
+  }));
+}
+
+// x * 2^n for an integer-valued n, rounded once.
+F Scale(F x, F n) {
+  llvm::IRBuilder<>& b = x.b();
+  return x.Of(InWideLanes(b, {{x.v, n.v}}, [&](std::span<Value* const> parts) -> Value* {
+    constexpr uint32_t kCurrentRounding = 4;
+    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_scalef_ps_512, {},
+                             {parts[0], parts[1], llvm::PoisonValue::get(parts[0]->getType()),
+                              b.getInt16(0xffff), b.getInt32(kCurrentRounding)});
+  }));
+}
+
 // x = n * ln 2 + r, |r| <= ln 2 / 2, n integer.
 struct Reduced {
   F n, r;
@@ -104,6 +180,7 @@ F Exp(F x, F correction) {
   Reduced reduced = ReduceByLn2(bounded);
   F p = Expm1Reduced(reduced.r);
   if (correction.v != nullptr) p = MultiplyAdd(p + 1.0, correction, p);
+  if (HasWideLanes(x)) return Scale(p + 1.0, reduced.n);
   // Two steps: 2^n alone would leave the range of normal numbers.
   F half = RoundEven(reduced.n * 0.5);
   F result = (p + 1.0) * PowerOfTwo(half) * PowerOfTwo(reduced.n - half);
@@ -223,9 +300,27 @@ F Atanh(F x) {
   return CopySign(Select(Greater(a, 1.0), x.Nan(), result), x);
 }
 
+// By pieces: a quarter's multiple n / 4 + r, |r| <= 1/8. NaN passes as r; past the last piece it is
+// 1.
+F ErfByPieces(F x) {
+  constexpr double kQuarters = 0x1p21;  // numbers from here on are whole quarters
+  constexpr double kMost = 3.8749998;
+  F t = Abs(x);
+  t = Select(Greater(t, kMost), x.Number(kMost), t);
+  F shifted = t + kQuarters;
+  F r = t - (shifted - kQuarters);
+  constexpr size_t kTerms = std::size(math::kErfPiecesF32);
+  F result = LookUp(x, math::kErfPiecesF32[kTerms - 1], shifted.Bits());
+  for (size_t n = kTerms - 1; n-- > 0;) {
+    result = MultiplyAdd(result, r, LookUp(x, math::kErfPiecesF32[n], shifted.Bits()));
+  }
+  return CopySign(result, x);
+}
+
 // erf(x) = 1 - 2^y for x >= 0. In f32 y = -x P(x) = n + r, and -(2^n (2^r - 1) + 2^n - 1) keeps
 // small results exact; past 4 it is 1. NaN passes: as r.
 F Erf(F x) {
+  if (HasWideLanes(x)) return ErfByPieces(x);
   F a = Abs(x);
   F result = x;
   if (x.wide()) {

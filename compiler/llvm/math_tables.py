@@ -40,6 +40,23 @@ FITS = [
 ]
 
 
+# erf in pieces around 0, 1/4, ... 15/4. The first has no constant, so that small results keep their
+# digits; the last one rises to 1 at its end, by less than the last place.
+ERF_PIECES, ERF_TERMS, ERF_RISE = 16, 6, mpf("6e-8")
+
+
+def erf_piece(number):
+    centre = mpf(number) / 4
+    if number == 0:
+        slope = lambda r: erf(r) / r if r else 2 / sqrt(pi)
+        coefficients, error = fit(slope, 0, mpf(1) / 8, ERF_TERMS - 1)
+        return [mpf(0)] + coefficients, error / 8
+    rise = ERF_RISE if number == ERF_PIECES - 1 else 0
+    return fit(
+        lambda r: erf(centre + r) + rise * (4 * r + mpf(1) / 2), -mpf(1) / 8, mpf(1) / 8, ERF_TERMS
+    )
+
+
 def fit(function, low, high, terms):
     coefficients, error = chebyfit(function, [mpf(low), mpf(high)], terms, error=True)
     return list(reversed(coefficients)), error
@@ -82,6 +99,13 @@ def main():
             print(f"// On [{low}, {high}], error {mp.nstr(error, 2)}.")
             print(f"inline constexpr double k{name}{suffix}[] = {{")
             print(rows(coefficients, 18) + "\n};")
+    pieces = [erf_piece(number) for number in range(ERF_PIECES)]
+    error = mp.nstr(max(error for _, error in pieces), 2)
+    print(f"\n// erf(n / 4 + r), |r| <= 1/8, by power of r and n; error {error}.")
+    print(f"inline constexpr double kErfPiecesF32[{ERF_TERMS}][{ERF_PIECES}] = {{")
+    for power in range(ERF_TERMS):
+        print("    {\n" + rows([c[power] for c, _ in pieces], 18) + "\n    },")
+    print("};")
     print("\n// (2^e * 2/pi) mod 4 in three parts, e = 0 .. 104.")
     print("inline constexpr double kTwoOverPi[] = {")
     print(rows(reduction_table(), 18) + "\n};\n")
