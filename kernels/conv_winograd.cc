@@ -198,8 +198,10 @@ class Winograd {
     return operands.Add(context_.NewConstant(std::move(tensor), "winograd"), DType::kF32, shape);
   }
 
-  // [..., places, ..., C] to [points, ..., tiles, ..., C]. Points go round inside tiles: they read
-  // the same.
+  // [..., places, ..., C] to [..., points, ..., tiles, ..., C], the points behind those of the axes
+  // before. Points go round inside tiles: they read the same. A thread that has the first of the
+  // leading points finds in its own cache what it wrote, through the contraction and the first
+  // transform of the sums.
   absl::Status TransformInput(size_t axis) {
     const WindowAxis& window = plan_.window[axis];
     const int64_t points = plan_.points(axis);
@@ -214,7 +216,8 @@ class Winograd {
     std::vector<Expr> coordinates(kept.begin(), kept.end() - 2);
     coordinates.push_back(kept[rank - 1]);
     std::vector<Expr> written = coordinates;
-    written.insert(written.begin(), point);
+    const auto behind = static_cast<int64_t>(prefix_.size());
+    written.insert(written.begin() + behind, point);
     Expr place = kept[at] * Int(kTile) + j;
     if (!window.pad_begin.IsConstant(0)) place = place - Extent(window.pad_begin);
     coordinates[at] = place;
@@ -228,8 +231,8 @@ class Winograd {
     nest.reductions = {SumReduction(loaded * operands.Load(b, {point, j}))};
     nest.result = Expr::Reduced(DType::kF32, 0);
     shape_[at] = plan_.tiles(axis);
-    shape_.insert(shape_.begin(), points);
-    prefix_.insert(prefix_.begin(), axis);
+    shape_.insert(shape_.begin() + behind, points);
+    prefix_.push_back(axis);
     nest.output = {.dtype = DType::kF32, .shape = shape_};
     nest.output_coordinates = std::move(written);
     value_ = context_.NewValue(DType::kF32, shape_, "winograd");

@@ -16,19 +16,24 @@
 namespace stampmill {
 namespace {
 
-// Simple operations in one task: 50 to 200 us of one core.
+// Simple operations in one task, 10 to 200 us of one core; when that would make few tasks, a
+// sixteenth of it.
 constexpr int64_t kTaskWork = int64_t{1} << 18;
+constexpr int64_t kSmallTaskWork = kTaskWork / 16;
 // Multiply-adds in one task of a contraction: 50 to 400 us at 20 to 150 GFLOP/s; when that would
 // make few tasks, an eighth of it.
 constexpr int64_t kTaskProducts = int64_t{1} << 23;
 constexpr int64_t kSmallTaskProducts = kTaskProducts / 8;
 constexpr int64_t kTasksWanted = 32;
+constexpr int64_t kNestTasksWanted = 16;
 constexpr int64_t kChunkUnit = 64;
 constexpr int64_t kBlockRows = 96;
 constexpr int64_t kBlockK = 512;
-// A task's columns do not fall below this while it has rows enough to pack: packing costs about as
-// much as 8 columns.
+// A task's columns do not fall below this while it has rows enough to pack, or below half of it
+// where that would make few tasks: packing costs about as much as 8 columns. Where neighbours share
+// packed rows a thread packs them once, and half of it is enough, or a quarter.
 constexpr int64_t kColumnsMin = 256;
+constexpr int64_t kPackingTasksWanted = 8;
 
 int64_t FloorPowerOfTwo(int64_t value) {
   return value < 1 ? 1 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
@@ -395,9 +400,16 @@ NestSchedule ScheduleNest(const Nest& nest, const Target& target) {
   }
   schedule.rows = ElementCount(schedule.row_shape);
   DimExpr reduced = ElementCount(nest.reduced);
-  int64_t elements = std::max<int64_t>(kTaskWork / CostOf(InnerExpressions(nest)), 1024);
+  const int64_t cost = CostOf(InnerExpressions(nest));
+  int64_t most = std::max<int64_t>(kTaskWork / cost, 1024);
+  int64_t least = std::max<int64_t>(kSmallTaskWork / cost, 256);
   // Places and guards of windows are worked out once for all lanes.
-  if (schedule.rows_together > 1) elements *= 8;
+  if (schedule.rows_together > 1) {
+    most *= 8;
+    least *= 8;
+  }
+  DimExpr all = ElementCount(nest.kept) * Max(1, reduced);
+  DimExpr elements = Min(most, Max(least, FloorDiv(all, kNestTasksWanted)));
   if (schedule.lane_reduced) {
     schedule.rows_per_task = Max(1, FloorDiv(elements, Max(1, reduced)));
     schedule.chunk = 0;
@@ -456,9 +468,17 @@ ContractionSchedule ScheduleContraction(const Contraction& contraction, const Ta
                        Max(FloorDiv(kSmallTaskProducts, panel_products), for_count));
   DimExpr least = 1;
   if (!schedule.direct_a) {
-    least = Min(std::max<int64_t>(kColumnsMin / contraction.panel, 1), 1 + FloorDiv(schedule.m, 8));
+    const bool packs_once = one_block || schedule.pack_whole_k;
+    const int64_t columns = packs_once ? kColumnsMin / 2 : kColumnsMin;
+    const int64_t most = std::max<int64_t>(columns / contraction.panel, 1);
+    DimExpr all = schedule.batches * schedule.row_blocks * schedule.panels;
+    least = Min(most, Max(std::max<int64_t>(most / 2, 1),
+                          FloorDiv(all, packs_once ? kTasksWanted : kPackingTasksWanted)));
+    least = Min(least, 1 + FloorDiv(schedule.m, 8));
   }
-  schedule.panels_per_task = Max(1, Min(Max(wanted, least), schedule.panels));
+  // Even groups.
+  DimExpr groups = CeilDiv(schedule.panels, Max(1, Max(wanted, least)));
+  schedule.panels_per_task = Max(1, CeilDiv(schedule.panels, Max(1, groups)));
   schedule.panel_groups = CeilDiv(schedule.panels, schedule.panels_per_task);
   DimExpr accumulators = schedule.tile_rows * contraction.panel;
   if (!one_block) accumulators = schedule.block_rows * contraction.panel * schedule.panels_per_task;

@@ -72,8 +72,8 @@ inline constexpr int64_t kTileRows = 64;
 // The distinct loads that tiles transpose: strided along the lane axis, unit along the tile axis.
 std::vector<Expr> TransposedLoads(const Expr& result, int64_t lane_axis, int64_t tile_axis);
 
-// Tasks of a contraction: batch, then groups of panels, then blocks of rows: neighbours share the
-// panels.
+// Tasks of a contraction: batch, then blocks of rows, then groups of panels: neighbours share the
+// rows.
 struct ContractionSchedule {
   int64_t lanes = 0;          // elements of the accumulator's type in one vector
   int64_t tile_rows = 0;      // rows of the widest register tile

@@ -106,7 +106,8 @@ TEST(LaunchPlanTest, CutsLargeMapsIntoManyTasksAndSmallOnesNot) {
   LaunchPlan plan = PlanLaunch(Simplify(MapOver({S("N"), S("M")})), Target());
   EXPECT_EQ(Value(plan.tasks, {{"N", 0}, {"M", 5}}), 0);
   EXPECT_EQ(Value(plan.tasks, {{"N", 4}, {"M", 16}}), 1);
-  EXPECT_GE(Value(plan.tasks, {{"N", 1000}, {"M", 1000}}), 4);
+  EXPECT_GE(Value(plan.tasks, {{"N", 128}, {"M", 512}}), 4);
+  EXPECT_GE(Value(plan.tasks, {{"N", 1000}, {"M", 1000}}), 16);
   EXPECT_EQ(Value(plan.scratch_bytes, {{"N", 4}, {"M", 16}}), 0);
   EXPECT_EQ(Value(plan.bytes, {{"N", 4}, {"M", 16}}), 4 * 16 * 4 * 2);
 }
@@ -152,9 +153,12 @@ TEST(LaunchPlanTest, WindowsThatShareLoadsGoTogether) {
   EXPECT_EQ(schedule.rows_together, 4);
   // Tasks are whole lines, or parts of lines that fours fill.
   for (int64_t width : {5, 14, 56}) {
-    EXPECT_EQ(Value(schedule.rows_per_task, {{"W", width}}) % width, 0);
+    for (int64_t height : {1, 56, 1000}) {
+      int64_t rows = Value(schedule.rows_per_task, {{"H", height}, {"W", width}});
+      EXPECT_EQ(rows % (rows < width ? 4 : width), 0) << height << "x" << width;
+    }
   }
-  EXPECT_EQ(Value(schedule.rows_per_task, {{"W", 10000}}) % 4, 0);
+  EXPECT_EQ(Value(schedule.rows_per_task, {{"H", 100}, {"W", 10000}}) % 4, 0);
   // Two windows side by side that read nothing in common.
   Expr three = Expr::ConstantInt(DType::kI64, 3);
   nest.reductions[0].update = {
@@ -186,6 +190,31 @@ TEST(LaunchPlanTest, RowsAreReadInPlaceUnlessATileFillsASetOfTheCache) {
     // Its tiles have half as many rows.
     EXPECT_TRUE(reads_in_place(row_elements, "cpu:x86-64-v3")) << row_elements;
   }
+}
+
+TEST(LaunchPlanTest, GroupsOfPanelsAreEvenAndLargeWhereRowsArePackedForEach) {
+  const Target target = *Target::Parse("cpu:x86-64-v4");
+  auto schedule = [&](int64_t m, int64_t n, int64_t k) {
+    Contraction c;
+    c.m = {m};
+    c.n = n;
+    c.k = {k};
+    c.panel = 32;
+    c.operands = {{DType::kF32, {m, k}}, {DType::kF32, {n / 32, k, 32}}};
+    c.a = Expr::Load(DType::kF32, 0, {C(0), C(1)});
+    c.b = 1;
+    c.result = Expr::Accumulator(DType::kF32, 0);
+    c.output = {DType::kF32, {m, n}};
+    return ScheduleContraction(c, target);
+  };
+  auto groups = [&](int64_t m, int64_t n, int64_t k) {
+    return *schedule(m, n, k).panel_groups.constant();
+  };
+  ASSERT_FALSE(schedule(49, 512, 2048).direct_a);
+  EXPECT_EQ(groups(49, 512, 2048), 4);  // few tasks: of 128 columns
+  EXPECT_EQ(groups(490, 512, 2048), 2);
+  EXPECT_EQ(groups(49, 2048, 2048), 10);
+  EXPECT_EQ(groups(49, 2048, 512), 32);  // tasks that follow each other share what is packed
 }
 
 TEST(LaunchPlanTest, PanelsAreWholeVectors) {

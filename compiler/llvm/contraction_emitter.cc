@@ -1,6 +1,8 @@
-// The loops, outermost first: task = (batch, group of panels, block of rows); blocks of k; panels;
+// The loops, outermost first: task = (batch, block of rows, group of panels); blocks of k; panels;
 // tiles of rows. A panel's block of k stays in the first-level cache while the tiles of the rows
-// pass over it; the rows' block of k stays in the second-level cache.
+// pass over it; the rows' block of k stays in the second-level cache. Tasks of the same rows follow
+// each other: rows that are packed at once are packed once for them, and a thread that takes
+// neighbouring tasks finds what it wrote of the rows before in its own cache.
 //
 // Register tiles are functions of their own, one for each height. Full tiles find their rows at a
 // constant distance; the small one takes four addresses, of which those past the last row repeat
@@ -103,7 +105,7 @@ class ContractionEmitter {
   int64_t RowsFetched() const { return kLineBytes / element_bytes_ / kUnrolledSteps; }
 
   void EmitTask(llvm::Value* task);
-  void EmitBlockOfK(llvm::Value* begin);
+  void EmitBlockOfK(llvm::Value* task, llvm::Value* begin);
   void EmitPanel(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count);
   void EmitTiles(const Panel& kind, llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count);
   void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* k_begin,
@@ -113,6 +115,7 @@ class ContractionEmitter {
   llvm::Value* RowAddress(llvm::Value* row, llvm::Value* k_begin);
   llvm::Value* AccumulatorAddress(llvm::Value* panel, llvm::Value* row);
 
+  void PackOnce(llvm::Value* task, llvm::Value* k_begin, llvm::Value* k_count);
   void EmitPack(llvm::Value* k_begin, llvm::Value* k_count);
 
   void EmitEpilogue(const Panel& kind, llvm::Value* panel, llvm::Value* row, llvm::Value* valid,
@@ -152,6 +155,7 @@ class ContractionEmitter {
   llvm::Value* accumulators_ = nullptr;
   // Of the current task.
   llvm::Value* batch_ = nullptr;
+  llvm::Value* group_ = nullptr;
   Values batch_at_;
   llvm::Value* first_row_ = nullptr;
   llvm::Value* rows_ = nullptr;
@@ -370,25 +374,32 @@ void ContractionEmitter::Run() {
 void ContractionEmitter::EmitTask(llvm::Value* task) {
   llvm::Value* per_task = kernel_.Dim(schedule_.panels_per_task);
   Values at =
-      ir_.Decompose(task, {kernel_.Dim(schedule_.batches), kernel_.Dim(schedule_.panel_groups),
-                           kernel_.Dim(schedule_.row_blocks)});
+      ir_.Decompose(task, {kernel_.Dim(schedule_.batches), kernel_.Dim(schedule_.row_blocks),
+                           kernel_.Dim(schedule_.panel_groups)});
   batch_ = at[0];
+  group_ = at[2];
   batch_at_ = ir_.Decompose(batch_, batch_extents_);
   bool one_block = schedule_.row_blocks.IsConstant(1);
   llvm::Value* rows_per_task = kernel_.Dim(schedule_.rows_per_task);
-  first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[2], rows_per_task);
+  first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[1], rows_per_task);
   rows_ = ir_.Min(rows_per_task, ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
-  first_panel_ = ir_.Mul(at[1], per_task);
+  first_panel_ = ir_.Mul(group_, per_task);
   task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
-  if (schedule_.pack_whole_k) EmitPack(ir_.Int(0), k_);
+  if (schedule_.pack_whole_k) PackOnce(task, ir_.Int(0), k_);
   // With no k at all there is one empty block: the accumulators are zero.
   ir_.For(ir_.Int(0), ir_.Max(k_, ir_.Int(1)), schedule_.block_k,
-          [&](llvm::Value* begin) { EmitBlockOfK(begin); });
+          [&](llvm::Value* begin) { EmitBlockOfK(task, begin); });
 }
 
-void ContractionEmitter::EmitBlockOfK(llvm::Value* begin) {
+void ContractionEmitter::EmitBlockOfK(llvm::Value* task, llvm::Value* begin) {
   llvm::Value* count = ir_.Min(ir_.Int(schedule_.block_k), ir_.Sub(k_, begin));
-  if (!schedule_.direct_a && !schedule_.pack_whole_k) EmitPack(begin, count);
+  if (!schedule_.direct_a && !schedule_.pack_whole_k) {
+    if (keeps_accumulators_) {
+      EmitPack(begin, count);
+    } else {
+      PackOnce(task, begin, count);
+    }
+  }
   if (fetches_rows_) FindNextRows(begin, count);
   ir_.For(ir_.Int(0), task_panels_, 1, [&](llvm::Value* panel) { EmitPanel(panel, begin, count); });
 }
@@ -468,7 +479,7 @@ void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Valu
   ir_.b().CreateCall(tile.function, values);
 }
 
-// The same rows' next block of k; after the last one the first of the next task's rows.
+// The same rows' next block of k; after the last one the first of the rows that are packed next.
 void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count) {
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* end = ir_.Add(k_begin, k_count);
@@ -476,6 +487,10 @@ void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count
   llvm::Value* following = ir_.Add(first_row_, kernel_.Dim(schedule_.rows_per_task));
   llvm::Value* is_past = b.CreateICmpSGE(following, kernel_.Dim(schedule_.m));
   following = b.CreateSelect(is_past, ir_.Int(0), following);
+  if (keeps_accumulators_) {  // the next group of panels packs the same rows again
+    llvm::Value* last_group = ir_.Sub(kernel_.Dim(schedule_.panel_groups), ir_.Int(1));
+    following = b.CreateSelect(b.CreateICmpSGE(group_, last_group), following, first_row_);
+  }
   llvm::Value* row = b.CreateSelect(is_last, following, first_row_);
   llvm::Value* k = b.CreateSelect(is_last, ir_.Int(0), end);
   auto address = [&](llvm::Value* at) {
@@ -533,6 +548,13 @@ Scope ContractionEmitter::ScopeAt(const Values& m, size_t axes) {
 }
 
 // --- Packing rows of a ---
+
+// All of k of the task's rows, unless the task before has left them.
+void ContractionEmitter::PackOnce(llvm::Value* task, llvm::Value* k_begin, llvm::Value* k_count) {
+  llvm::Value* is_first = ir_.b().CreateICmpEQ(task, kernel_.function()->getArg(1));
+  llvm::Value* is_new = ir_.b().CreateICmpEQ(group_, ir_.Int(0));
+  ir_.If(ir_.b().CreateOr(is_first, is_new), [&] { EmitPack(k_begin, k_count); });
+}
 
 void ContractionEmitter::EmitPack(llvm::Value* k_begin, llvm::Value* k_count) {
   const size_t axes = batch_extents_.size() + m_extents_.size();

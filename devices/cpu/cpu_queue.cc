@@ -32,7 +32,10 @@ int64_t ChunkCount(int64_t tasks, int64_t nanos_estimate, int64_t workers) {
     chunks = workers == 1 ? 1 : std::min(chunks, nanos_estimate / kChunkNanosMin);
     chunks = std::max(chunks, nanos_estimate / kChunkNanosMax);
   }
-  return std::clamp<int64_t>(chunks, 1, std::min<int64_t>(tasks, 1 << 20));
+  chunks = std::clamp<int64_t>(chunks, 1, std::min<int64_t>(tasks, 1 << 20));
+  // Even ones: where some had one task and others two, the latter would be waited for.
+  const int64_t size = tasks / chunks;
+  return (tasks + size - 1) / size;
 }
 
 // Kernels of our own. dims: size in bytes, (fill) value.
