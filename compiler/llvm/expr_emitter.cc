@@ -30,6 +30,27 @@ std::optional<int64_t> ShortStride(const Lane& offset, int64_t lanes) {
   return stride;
 }
 
+// select(compare(x, limit), x, limit): the limit.
+std::optional<double> Limit(const Expr& e, ExprOp compare) {
+  if (e.op() != ExprOp::kSelect || !e.operands()[2].IsConstant()) return std::nullopt;
+  const Expr& condition = e.operands()[0];
+  if (condition.op() != compare || condition.operands()[0].id() != e.operands()[1].id() ||
+      condition.operands()[1] != e.operands()[2]) {
+    return std::nullopt;
+  }
+  return e.operands()[2].constant_value();
+}
+
+// A real that has been clamped to what a byte holds: converting it needs no care.
+bool IsClampedTo(const Expr& e, DType byte) {
+  if (e.dtype() != DType::kF32 || (byte != DType::kI8 && byte != DType::kU8)) return false;
+  const std::optional<double> upper = Limit(e, ExprOp::kLt);
+  const std::optional<double> lower =
+      upper.has_value() ? Limit(e.operands()[1], ExprOp::kGt) : std::nullopt;
+  const double least = byte == DType::kI8 ? -128 : 0;
+  return lower.has_value() && *lower >= least && *upper >= *lower && *upper <= least + 255;
+}
+
 llvm::Value* ZeroBlock(llvm::Module& module) {
   constexpr char kName[] = "stampmill_zeros";
   if (llvm::GlobalVariable* found = module.getGlobalVariable(kName, true)) return found;
@@ -106,6 +127,11 @@ Lane ExprEmitter::EmitNode(const Expr& e) {
     case ExprOp::kSelect:
       return {b_.CreateSelect(values[0], values[1], values[2])};
     case ExprOp::kCast:
+      if (IsClampedTo(e.operands()[0], e.dtype())) {
+        llvm::Type* i32 = Ir::Vector(b_.getInt32Ty(), Ir::Lanes(values[0]));
+        llvm::Type* i8 = Ir::Vector(b_.getInt8Ty(), Ir::Lanes(values[0]));
+        return {b_.CreateTrunc(b_.CreateFPToSI(values[0], i32), i8)};
+      }
       return {EmitCast(ir_, from, e.dtype(), values[0])};
     case ExprOp::kBitCast:
       return {EmitBitCast(ir_, from, e.dtype(), values[0])};

@@ -32,6 +32,7 @@ void FuseStages(StageGraph& stages) {
     if (!changed) changed = ApplyEverywhere(InlineIntoLoops, fusion);
   }
   SimplifyRoundings(stages);
+  FoldCodes(stages);
   stages.DropRemoved();
 }
 

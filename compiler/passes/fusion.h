@@ -95,6 +95,9 @@ void InlineScalars(StageGraph& stages);
 // and clamped.
 void SimplifyRoundings(StageGraph& stages);
 
+// What lies between two roundings to a byte becomes a product and a sum with constants.
+void FoldCodes(StageGraph& stages);
+
 // The rules. Each tries to fuse stage `s`, which is not removed, and says whether it did.
 bool InlineMovement(Fusion& fusion, int32_t s);
 bool JoinMaps(Fusion& fusion, int32_t s);

@@ -352,6 +352,57 @@ TEST(PassesTest, OnlyWhatMayBeNanIsAskedForIt) {
   EXPECT_EQ(asked, 1) << stages.ToString();
 }
 
+// A normalisation with a rounding after each of its operations: of every code of every channel the
+// answer is that of the longer chain, where channels turn the sign, saturate on the way or end in
+// one value.
+TEST(PassesTest, AChainOfRoundingsIsAProductAndASumEach) {
+  for (const bool bytes : {false, true}) {
+    Sketch s({N(), 6});
+    const Scheme first = MakeScheme(s, DType::kI8, 0.013, -9);
+    const Scheme second = MakeScheme(s, DType::kI8, 0.0117, 21);
+    const Scheme third = MakeScheme(s, DType::kU8, 0.0193, 40);
+    const auto constant = [&](std::vector<double> values) {
+      return s.Constant(Values(DType::kF32, {6}, values));
+    };
+    ValueId y = Rounded(s, s.x, first);
+    y = Rounded(s, s.Op("Sub", {y, constant({0.31, -0.2, 0.05, 1.3, -1.7, 0})}), second);
+    y = Rounded(s, s.Op("Mul", {y, constant({1.71, -0.83, 3.9, 0, 0.41, 1})}), first);
+    y = s.Op("Add", {y, constant({0.7, -0.9, 0.11, 0.33, 2.1, 0})});
+    y = s.Op("QuantizeLinear", {y, third.scale, third.zero});
+    if (!bytes) y = s.Op("DequantizeLinear", {y, third.scale, third.zero});
+    std::vector<double> x;
+    for (int code = -132; code < 132; ++code) {
+      for (int channel = 0; channel < 6; ++channel) x.push_back(0.013 * (code + 9));
+    }
+    for (const double special : {1e30, -1e30, HUGE_VAL, -HUGE_VAL}) x.insert(x.end(), 6, special);
+    const int64_t rows = static_cast<int64_t>(x.size()) / 6;
+    const StageGraph stages = CheckFusion(s.Done({y}), {Values(DType::kF32, {rows, 6}, x)});
+    ASSERT_EQ(stages.stages.size(), 1u) << stages.ToString();
+    int rounds = 0, clamps = 0, products = 0;
+    std::get<Nest>(stages.stages[0].body).result.Visit([&](const Expr& e) {
+      rounds += e.op() == ExprOp::kRound ? 1 : 0;
+      clamps += e.op() == ExprOp::kGt || e.op() == ExprOp::kLt ? 1 : 0;
+      products += e.op() == ExprOp::kMul ? 1 : 0;
+    });
+    EXPECT_EQ(rounds, 4) << stages.ToString();
+    EXPECT_EQ(clamps, 4) << stages.ToString();
+    EXPECT_EQ(products, bytes ? 4 : 5) << stages.ToString();
+  }
+}
+
+TEST(PassesTest, RoundingToTheSameCodesAgainIsNothing) {
+  Sketch s({N(), 5});
+  const Scheme scheme = MakeScheme(s, DType::kU8, 0.0173, 117);
+  const ValueId y = Rounded(s, Rounded(s, s.x, scheme), scheme);
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {9, 5}, 1)});
+  ASSERT_EQ(stages.stages.size(), 1u) << stages.ToString();
+  int rounds = 0;
+  std::get<Nest>(stages.stages[0].body).result.Visit([&](const Expr& e) {
+    rounds += e.op() == ExprOp::kRound ? 1 : 0;
+  });
+  EXPECT_EQ(rounds, 1) << stages.ToString();
+}
+
 TEST(PassesTest, ProductsOfDequantisedMatricesAreProductsOfBytes) {
   Sketch s({N(), 5, 12});
   const Scheme scheme = MakeScheme(s, DType::kU8, 0.02, 100);
