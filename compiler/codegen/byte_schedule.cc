@@ -64,8 +64,9 @@ ByteSchedule ScheduleBytes(const Contraction& contraction, const Target& target)
   ByteSchedule schedule;
   schedule.lanes = VectorBytes(target) / 4;
   schedule.fours = target.has_vnni() && contraction.panel % schedule.lanes == 0;
+  schedule.takes_apart = !schedule.fours;
   // As many as registers hold beside the columns: two vectors of sums a row.
-  schedule.tile_rows = schedule.fours ? 12 : target.has_avx512() ? 10 : 4;
+  schedule.tile_rows = target.has_avx512() ? 12 : 6;
   schedule.batches = ElementCount(contraction.batch);
   schedule.m = ElementCount(contraction.m);
   schedule.k = ElementCount(contraction.k);
@@ -94,8 +95,12 @@ ByteSchedule ScheduleBytes(const Contraction& contraction, const Target& target)
   const bool copies = !schedule.fours && !schedule.direct_a;
   schedule.line_bytes = copies ? schedule.row_bytes : DimExpr(0);
   schedule.sums_bytes = schedule.sums_rows ? schedule.block_rows * 4 : 0;
+  schedule.tile_bytes = schedule.tile_rows * contraction.panel * 4;
+  const DimExpr step_bytes = 2 * contraction.panel * kByteGroup;
+  const DimExpr apart_bytes =
+      schedule.takes_apart ? CeilDiv(schedule.k, kByteGroup) * step_bytes : DimExpr(0);
   schedule.scratch_bytes = schedule.rows_bytes + schedule.line_bytes + schedule.sums_bytes +
-                           schedule.tile_rows * contraction.panel * 4;
+                           schedule.tile_bytes + apart_bytes;
   const DimExpr task_rows = Max(12, Min(schedule.m, schedule.block_rows));
   const DimExpr wanted =
       FloorDiv(kTaskProducts, Max(1, task_rows * schedule.k * contraction.panel));

@@ -96,12 +96,14 @@ ContractionSchedule ScheduleContraction(const Contraction& contraction, const Ta
 
 // A contraction of bytes (Contraction::of_bytes). Tasks as above; all of k at once: sums stay in
 // registers. Rows of `a` are read as bytes, in place or packed. Where nothing multiplies bytes in
-// fours they are then widened to 16 bits, and the targets' products of pairs are taken.
+// fours they are then widened to 16 bits, and the targets' products of pairs are taken; so are the
+// panels, one at a time, where enough rows pass through it.
 struct ByteSchedule {
   int64_t lanes = 0;  // sums in one vector
   bool fours = false;
   int64_t tile_rows = 0;
   int64_t block_rows = 0;
+  bool takes_apart = false;  // panels may be widened in scratch
   bool direct_a = false;     // rows are read in place
   int64_t row_distance = 0;  // direct_a and fours: bytes from one to the next
   bool sums_rows = false;    // the result uses Accumulator(1)
@@ -111,11 +113,12 @@ struct ByteSchedule {
   DimExpr panels_per_task;
   DimExpr panel_groups;
   // Scratch, in this order: packed or widened rows; one row of bytes, when they are widened;
-  // the rows' sums; a tile's sums.
+  // the rows' sums; a tile's sums; a panel taken apart.
   DimExpr row_bytes;
   DimExpr rows_bytes;
   DimExpr line_bytes;
   int64_t sums_bytes = 0;
+  int64_t tile_bytes = 0;
   DimExpr scratch_bytes;
   DimExpr tasks;
 };

@@ -3,8 +3,9 @@
 //
 // With VNNI a step multiplies four neighbours along k, a row's as one broadcast word by a vector of
 // columns. Other targets have an exact product only of pairs of 16 bits. There the four bytes of a
-// column are taken apart in registers, those at even places and those at odd ones, and rows are
-// widened beforehand in the same order: 0, 2, 1, 3.
+// column are taken apart, those at even places and those at odd ones, and rows are widened
+// beforehand in the same order: 0, 2, 1, 3. For many rows a panel is taken apart once, into
+// scratch; for few in registers, by each tile.
 #include "compiler/llvm/byte_contraction_emitter.h"
 
 #include <algorithm>
@@ -24,6 +25,8 @@ namespace stampmill {
 namespace {
 
 constexpr int64_t kSmallTileRows = 4;
+// So many rows pay for taking a panel apart.
+constexpr int64_t kRowsToTakeApart = 8;
 // Chains of sums in a tile of one row: one would wait for itself.
 constexpr int64_t kChains = 4;
 
@@ -39,13 +42,17 @@ class ByteContractionEmitter {
   struct Tile {
     int64_t rows = 0;
     int64_t addresses = 1;  // how many of its rows come with an address of their own
+    bool apart = false;     // the bytes of its panel have been taken apart
     llvm::Function* function = nullptr;
   };
-  Tile MakeTile(int64_t rows, int64_t addresses);
+  Tile MakeTile(int64_t rows, int64_t addresses, bool apart);
   void EmitTileBody(Ir& ir, const Tile& tile);
   llvm::Value* LoadColumns(Ir& ir, llvm::Value* panel, llvm::Value* step, int64_t part);
-  void AddProducts(Ir& ir, Values& sums, const std::vector<llvm::Value*>& rows, llvm::Value* panel,
+  void AddProducts(Ir& ir, Values& sums, const Tile& tile, const Values& rows, llvm::Value* panel,
                    llvm::Value* step);
+  void AddFours(Ir& ir, Values& sums, const Values& rows, llvm::Value* panel, llvm::Value* step);
+  Values LoadApart(Ir& ir, const Tile& tile, llvm::Value* panel, llvm::Value* step);
+  llvm::Value* RowWord(Ir& ir, llvm::Value* row, llvm::Value* offset);
   static llvm::Value* MultiplyPairs(Ir& ir, llvm::Value* a, llvm::Value* b);
 
   void EmitTask(llvm::Value* task);
@@ -53,15 +60,25 @@ class ByteContractionEmitter {
   llvm::Value* SourceRow(llvm::Value* row);
   void WidenRow(llvm::Value* source, llvm::Value* target);
   void SumRow(llvm::Value* source, llvm::Value* target);
+  void TakeApart(llvm::Value* bytes);
   void EmitTiles(llvm::Value* panel);
+  void CallTiles(llvm::Value* row, llvm::Value* left, llvm::Value* valid, llvm::Value* columns);
   void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* columns);
   llvm::Value* RowAddress(llvm::Value* row);
 
   void EmitEpilogue(llvm::Value* panel, llvm::Value* row, llvm::Value* valid);
+  int64_t RowsTogether() const;
+  llvm::Value* SumsOf(llvm::Value* number);
+  Scope EpilogueScope(llvm::Value* row, llvm::Value* number, const Values& m);
+  Values EpilogueTogether(llvm::Value* row, llvm::Value* number, Values m, int64_t rows,
+                          llvm::Value* first_column);
   void EpilogueRow(const Scope& row, llvm::Value* first_column, llvm::Value* width,
                    llvm::Value* sums);
   void EpilogueLanes(const Scope& row, llvm::Value* first_column, llvm::Value* at,
                      llvm::Value* sums, int64_t lanes);
+  Scope LanesOf(const Scope& row, llvm::Value* first_column, llvm::Value* at, llvm::Value* sums,
+                int64_t lanes);
+  void StoreResult(ExprEmitter& emitter);
 
   Scope ScopeAt(const Values& m, size_t axes);
   llvm::Value* ByteAt(llvm::Value* base, llvm::Value* offset) {
@@ -78,6 +95,7 @@ class ByteContractionEmitter {
   BufferView output_;
   std::vector<Expr> output_coordinates_;
   std::vector<Tile> tiles_;  // descending heights; the last two are the small tile and one row
+  std::vector<Tile> small_tiles_;  // for few rows, where `tiles_` want panels taken apart
   Values batch_extents_, m_extents_;
   llvm::Value* k_ = nullptr;
   llvm::Value* steps_ = nullptr;  // groups of k
@@ -90,10 +108,12 @@ class ByteContractionEmitter {
   llvm::Value* line_at_ = nullptr;
   llvm::Value* sums_at_ = nullptr;
   llvm::Value* tile_at_ = nullptr;
+  llvm::Value* apart_at_ = nullptr;
   // Of the current task.
   llvm::Value* batch_ = nullptr;
   Values batch_at_;
   llvm::Value* first_row_ = nullptr;
+  llvm::Value* takes_apart_ = nullptr;
   llvm::Value* rows_ = nullptr;
   llvm::Value* first_panel_ = nullptr;
   llvm::Value* task_panels_ = nullptr;
@@ -132,17 +152,23 @@ ByteContractionEmitter::ByteContractionEmitter(KernelFunction& kernel,
     line_at_ = ByteAt(rows_at_, rows_bytes);
     sums_at_ = ByteAt(line_at_, line_bytes);
     tile_at_ = ByteAt(sums_at_, ir_.Int(schedule_.sums_bytes));
+    apart_at_ = ByteAt(tile_at_, ir_.Int(schedule_.tile_bytes));
   });
-  tiles_.push_back(MakeTile(schedule_.tile_rows, 1));
-  if (schedule_.tile_rows > 8) tiles_.push_back(MakeTile(8, 1));
-  tiles_.push_back(MakeTile(kSmallTileRows, kSmallTileRows));
-  tiles_.push_back(MakeTile(1, 1));
+  const bool apart = schedule_.takes_apart;
+  tiles_.push_back(MakeTile(schedule_.tile_rows, 1, apart));
+  if (schedule_.tile_rows > 8) tiles_.push_back(MakeTile(8, 1, apart));
+  tiles_.push_back(MakeTile(kSmallTileRows, kSmallTileRows, apart));
+  tiles_.push_back(MakeTile(1, 1, apart));
+  if (!apart) return;
+  small_tiles_.push_back(MakeTile(kSmallTileRows, kSmallTileRows, false));
+  small_tiles_.push_back(MakeTile(1, 1, false));
 }
 
 // --- Tiles ---
 
 // void tile(a..., distance, panel, steps, sums): sums[row][panel] = a[row][k] * b[k][panel].
-ByteContractionEmitter::Tile ByteContractionEmitter::MakeTile(int64_t rows, int64_t addresses) {
+ByteContractionEmitter::Tile ByteContractionEmitter::MakeTile(int64_t rows, int64_t addresses,
+                                                              bool apart) {
   llvm::Type* pointer = ir_.b().getPtrTy();
   llvm::Type* i64 = ir_.b().getInt64Ty();
   std::vector<llvm::Type*> parameters(static_cast<size_t>(addresses), pointer);
@@ -150,14 +176,15 @@ ByteContractionEmitter::Tile ByteContractionEmitter::MakeTile(int64_t rows, int6
   auto* type = llvm::FunctionType::get(ir_.b().getVoidTy(), parameters, false);
   auto* function = llvm::Function::Create(
       type, llvm::GlobalValue::InternalLinkage,
-      absl::StrCat(kernel_.function()->getName().str(), "_bytes", rows), ir_.module());
+      absl::StrCat(kernel_.function()->getName().str(), apart ? "_apart" : "_bytes", rows),
+      ir_.module());
   function->addFnAttr(llvm::Attribute::NoInline);
   for (llvm::Argument& argument : function->args()) {
     if (argument.getType()->isPointerTy()) argument.addAttr(llvm::Attribute::NoCapture);
   }
   // The sums are scratch: nothing else is written, and nobody else reads them meanwhile.
   function->getArg(static_cast<unsigned>(addresses) + 3)->addAttr(llvm::Attribute::NoAlias);
-  Tile tile = {rows, addresses, function};
+  Tile tile = {rows, addresses, apart, function};
   Ir body(function, ir_.facts());
   EmitTileBody(body, tile);
   return tile;
@@ -191,7 +218,7 @@ void ByteContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile) {
   auto one_step = [&](llvm::Value* step, const Values& now, int64_t chain) {
     const auto begin = now.begin() + chain * total;
     Values part(begin, begin + total);
-    AddProducts(ir, part, bases, panel, step);
+    AddProducts(ir, part, tile, bases, panel, step);
     Values all = now;
     std::copy(part.begin(), part.end(), all.begin() + chain * total);
     return all;
@@ -226,50 +253,82 @@ llvm::Value* ByteContractionEmitter::LoadColumns(Ir& ir, llvm::Value* panel, llv
                              b.CreateGEP(b.getInt8Ty(), panel, offset), llvm::Align(1));
 }
 
-// One step of k for all rows of a tile and all columns of the panel.
-void ByteContractionEmitter::AddProducts(Ir& ir, Values& sums,
-                                         const std::vector<llvm::Value*>& rows, llvm::Value* panel,
-                                         llvm::Value* step) {
+// The four bytes of each column as 16 bits: those at even places of all columns, then the others.
+ByteContractionEmitter::Values ByteContractionEmitter::LoadApart(Ir& ir, const Tile& tile,
+                                                                 llvm::Value* panel,
+                                                                 llvm::Value* step) {
   llvm::IRBuilder<>& b = ir.b();
   const int64_t vectors = contraction_.panel / Lanes();
-  auto row_word = [&](llvm::Value* row, llvm::Value* offset) {
-    llvm::Value* word = b.CreateAlignedLoad(b.getInt32Ty(), b.CreateGEP(b.getInt8Ty(), row, offset),
-                                            llvm::Align(1));
-    return ir.Splat(word, Lanes());
-  };
-  if (schedule_.fours) {
-    Values columns;
-    for (int64_t part = 0; part < vectors; ++part) {
-      columns.push_back(LoadColumns(ir, panel, step, part));
-    }
-    llvm::Value* offset = ir.Mul(step, ir.Int(kByteGroup));
-    for (size_t row = 0; row < rows.size(); ++row) {
-      llvm::Value* a = row_word(rows[row], offset);
-      for (int64_t part = 0; part < vectors; ++part) {
-        llvm::Value*& sum = sums[row * static_cast<size_t>(vectors) + static_cast<size_t>(part)];
-        sum = b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpbusd_512, {},
-                                {sum, a, columns[static_cast<size_t>(part)]});
-      }
-    }
-    return;
-  }
   llvm::Type* halves = Ir::Vector(b.getInt16Ty(), 2 * Lanes());
-  llvm::Constant* eight = llvm::ConstantInt::get(halves, 8);
   Values even, odd;
   for (int64_t part = 0; part < vectors; ++part) {
-    llvm::Value* bytes = b.CreateBitCast(LoadColumns(ir, panel, step, part), halves);
-    even.push_back(b.CreateAShr(b.CreateShl(bytes, eight), eight));
-    odd.push_back(b.CreateAShr(bytes, eight));
+    if (!tile.apart) {
+      llvm::Constant* eight = llvm::ConstantInt::get(halves, 8);
+      llvm::Value* bytes = b.CreateBitCast(LoadColumns(ir, panel, step, part), halves);
+      even.push_back(b.CreateAShr(b.CreateShl(bytes, eight), eight));
+      odd.push_back(b.CreateAShr(bytes, eight));
+      continue;
+    }
+    auto load = [&](int64_t number) {
+      llvm::Value* offset =
+          ir.Add(ir.Mul(step, ir.Int(2 * StepBytes())), ir.Int(number * Lanes() * kByteGroup));
+      return b.CreateAlignedLoad(halves, b.CreateGEP(b.getInt8Ty(), panel, offset), llvm::Align(1));
+    };
+    even.push_back(load(part));
+    odd.push_back(load(vectors + part));
   }
-  llvm::Value* offset = ir.Mul(step, ir.Int(2 * kByteGroup));
+  even.insert(even.end(), odd.begin(), odd.end());
+  return even;
+}
+
+void ByteContractionEmitter::AddFours(Ir& ir, Values& sums, const Values& rows, llvm::Value* panel,
+                                      llvm::Value* step) {
+  llvm::IRBuilder<>& b = ir.b();
+  const int64_t vectors = contraction_.panel / Lanes();
+  Values columns;
+  for (int64_t part = 0; part < vectors; ++part) {
+    columns.push_back(LoadColumns(ir, panel, step, part));
+  }
+  llvm::Value* offset = ir.Mul(step, ir.Int(kByteGroup));
   for (size_t row = 0; row < rows.size(); ++row) {
-    llvm::Value* even_a = b.CreateBitCast(row_word(rows[row], offset), halves);
-    llvm::Value* odd_a =
-        b.CreateBitCast(row_word(rows[row], ir.Add(offset, ir.Int(kByteGroup))), halves);
-    for (size_t part = 0; part < even.size(); ++part) {
-      llvm::Value*& sum = sums[row * even.size() + part];
-      llvm::Value* first = MultiplyPairs(ir, even_a, even[part]);
-      sum = b.CreateAdd(sum, b.CreateAdd(first, MultiplyPairs(ir, odd_a, odd[part])));
+    llvm::Value* a = RowWord(ir, rows[row], offset);
+    for (int64_t part = 0; part < vectors; ++part) {
+      llvm::Value*& sum = sums[row * static_cast<size_t>(vectors) + static_cast<size_t>(part)];
+      sum = b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_vpdpbusd_512, {},
+                              {sum, a, columns[static_cast<size_t>(part)]});
+    }
+  }
+}
+
+// Four bytes of a row, for all columns.
+llvm::Value* ByteContractionEmitter::RowWord(Ir& ir, llvm::Value* row, llvm::Value* offset) {
+  llvm::IRBuilder<>& b = ir.b();
+  llvm::Value* word =
+      b.CreateAlignedLoad(b.getInt32Ty(), b.CreateGEP(b.getInt8Ty(), row, offset), llvm::Align(1));
+  return ir.Splat(word, Lanes());
+}
+
+// One step of k for all rows of a tile and all columns of the panel.
+void ByteContractionEmitter::AddProducts(Ir& ir, Values& sums, const Tile& tile, const Values& rows,
+                                         llvm::Value* panel, llvm::Value* step) {
+  if (schedule_.fours) {
+    AddFours(ir, sums, rows, panel, step);
+    return;
+  }
+  llvm::IRBuilder<>& b = ir.b();
+  llvm::Type* halves = Ir::Vector(b.getInt16Ty(), 2 * Lanes());
+  const Values columns = LoadApart(ir, tile, panel, step);
+  const size_t vectors = columns.size() / 2;
+  llvm::Value* offset = ir.Mul(step, ir.Int(2 * kByteGroup));
+  // First what is at even places, for all rows: half of the columns is in registers then.
+  for (size_t half = 0; half < 2; ++half) {
+    llvm::Value* at = ir.Add(offset, ir.Int(static_cast<int64_t>(half) * kByteGroup));
+    for (size_t row = 0; row < rows.size(); ++row) {
+      llvm::Value* a = b.CreateBitCast(RowWord(ir, rows[row], at), halves);
+      for (size_t part = 0; part < vectors; ++part) {
+        llvm::Value*& sum = sums[row * vectors + part];
+        sum = b.CreateAdd(sum, MultiplyPairs(ir, a, columns[half * vectors + part]));
+      }
     }
   }
 }
@@ -299,6 +358,9 @@ void ByteContractionEmitter::EmitTask(llvm::Value* task) {
   const bool one_block = schedule_.row_blocks.IsConstant(1);
   first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[2], ir_.Int(schedule_.block_rows));
   rows_ = ir_.Min(ir_.Int(schedule_.block_rows), ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
+  if (schedule_.takes_apart) {
+    takes_apart_ = ir_.b().CreateICmpSGE(rows_, ir_.Int(kRowsToTakeApart));
+  }
   first_panel_ = ir_.Mul(at[1], per_task);
   task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
   PrepareRows();
@@ -393,33 +455,61 @@ void ByteContractionEmitter::SumRow(llvm::Value* source, llvm::Value* target) {
   b.CreateStore(sums[0], target);
 }
 
+// A panel into scratch, as LoadApart reads it.
+void ByteContractionEmitter::TakeApart(llvm::Value* bytes) {
+  llvm::IRBuilder<>& b = ir_.b();
+  ir_.For(ir_.Int(0), steps_, 1, [&](llvm::Value* step) {
+    const Values halves = LoadApart(ir_, {}, bytes, step);
+    llvm::Value* to = ByteAt(apart_at_, ir_.Mul(step, ir_.Int(2 * StepBytes())));
+    for (size_t n = 0; n < halves.size(); ++n) {
+      const int64_t offset = static_cast<int64_t>(n) * Lanes() * kByteGroup;
+      b.CreateAlignedStore(halves[n], ByteAt(to, ir_.Int(offset)), llvm::Align(1));
+    }
+  });
+}
+
 void ByteContractionEmitter::EmitTiles(llvm::Value* panel) {
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* number = ir_.Add(first_panel_, panel);
   if (contraction_.b_batched) number = ir_.Add(ir_.Mul(batch_, panels_), number);
   llvm::Value* columns = ByteAt(operands_[static_cast<size_t>(contraction_.b)].address,
                                 ir_.Mul(ir_.Mul(number, steps_), ir_.Int(StepBytes())));
+  if (schedule_.takes_apart) {
+    ir_.If(takes_apart_, [&] { TakeApart(columns); });
+    columns = b.CreateSelect(takes_apart_, apart_at_, columns);
+  }
   ir_.While(ir_.Int(0), rows_, [&](llvm::Value* row) {
     llvm::Value* left = ir_.Sub(rows_, row);
     llvm::Value* valid = ir_.Min(left, ir_.Int(kSmallTileRows));
-    std::function<void(size_t)> choose = [&](size_t n) {
-      const Tile& tile = tiles_[n];
-      auto call = [&] { CallTile(tile, row, valid, columns); };
-      if (n + 1 == tiles_.size()) {
-        call();
-        return;
-      }
-      const int64_t least = tile.addresses > 1 ? 2 : tile.rows;
-      ir_.If(b.CreateICmpSGE(left, ir_.Int(least)), call, [&] { choose(n + 1); });
-    };
-    choose(0);
     for (size_t n = tiles_.size() - 2; n-- > 0;) {
-      valid = b.CreateSelect(b.CreateICmpSGE(left, ir_.Int(tiles_[n].rows)),
-                             ir_.Int(tiles_[n].rows), valid);
+      llvm::Value* fits = b.CreateICmpSGE(left, ir_.Int(tiles_[n].rows));
+      if (schedule_.takes_apart) fits = b.CreateAnd(fits, takes_apart_);
+      valid = b.CreateSelect(fits, ir_.Int(tiles_[n].rows), valid);
     }
+    CallTiles(row, left, valid, columns);
     EmitEpilogue(panel, row, valid);
     return ir_.Add(row, valid);
   });
+}
+
+// Sums of the `valid` rows from `row` on.
+void ByteContractionEmitter::CallTiles(llvm::Value* row, llvm::Value* left, llvm::Value* valid,
+                                       llvm::Value* columns) {
+  std::function<void(const std::vector<Tile>&, size_t)> choose = [&](const std::vector<Tile>& tiles,
+                                                                     size_t n) {
+    auto call = [&] { CallTile(tiles[n], row, valid, columns); };
+    if (n + 1 == tiles.size()) {
+      call();
+      return;
+    }
+    const int64_t least = tiles[n].addresses > 1 ? 2 : tiles[n].rows;
+    ir_.If(ir_.b().CreateICmpSGE(left, ir_.Int(least)), call, [&] { choose(tiles, n + 1); });
+  };
+  if (!schedule_.takes_apart) {
+    choose(tiles_, 0);
+    return;
+  }
+  ir_.If(takes_apart_, [&] { choose(tiles_, 0); }, [&] { choose(small_tiles_, 0); });
 }
 
 void ByteContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid,
@@ -459,21 +549,79 @@ Scope ByteContractionEmitter::ScopeAt(const Values& m, size_t axes) {
 
 void ByteContractionEmitter::EmitEpilogue(llvm::Value* panel, llvm::Value* row,
                                           llvm::Value* valid) {
-  llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* first_column = ir_.Mul(ir_.Add(first_panel_, panel), ir_.Int(contraction_.panel));
   llvm::Value* width = ir_.Min(ir_.Int(contraction_.panel), ir_.Sub(n_, first_column));
   llvm::Value* first = ir_.Add(first_row_, row);
-  const size_t axes = batch_extents_.size() + m_extents_.size() + 1;
-  ir_.Walk(first, ir_.Add(first, valid), m_extents_, [&](llvm::Value* at, const Values& m) {
-    llvm::Value* index = ir_.Mul(ir_.Sub(at, first), ir_.Int(contraction_.panel));
-    Scope scope = ScopeAt(m, axes);
-    scope.accumulators.resize(2);
-    if (schedule_.sums_rows) {
-      llvm::Value* place = b.CreateGEP(b.getInt32Ty(), sums_at_, ir_.Sub(at, first_row_));
-      scope.accumulators[1] = {b.CreateLoad(b.getInt32Ty(), place)};
-    }
-    EpilogueRow(scope, first_column, width, b.CreateGEP(b.getInt32Ty(), tile_at_, index));
+  Values at = ir_.Decompose(first, m_extents_);
+  llvm::Value* begin = ir_.Int(0);
+  const std::optional<int64_t> n = contraction_.n.constant();
+  const int64_t together = RowsTogether();
+  if (together > 0 && n.has_value() && *n % contraction_.panel == 0) {
+    llvm::Value* rest = ir_.b().CreateURem(valid, ir_.Int(together));
+    begin = ir_.Sub(valid, rest);
+    at = ir_.For(ir_.Int(0), begin, together, at, [&](llvm::Value* number, const Values& m) {
+      return EpilogueTogether(row, number, m, together, first_column);
+    });
+  }
+  ir_.For(begin, valid, 1, at, [&](llvm::Value* number, const Values& m) {
+    EpilogueRow(EpilogueScope(row, number, m), first_column, width, SumsOf(number));
+    return ir_.Next(m, m_extents_);
   });
+}
+
+// As many as divide a tile and leave half of the registers for what they have in common.
+int64_t ByteContractionEmitter::RowsTogether() const {
+  constexpr int64_t kVectors = 8;
+  int64_t rows = kVectors / (contraction_.panel / Lanes());
+  while (rows > 0 && schedule_.tile_rows % rows != 0) --rows;
+  return rows;
+}
+
+llvm::Value* ByteContractionEmitter::SumsOf(llvm::Value* number) {
+  llvm::Value* index = ir_.Mul(number, ir_.Int(contraction_.panel));
+  return ir_.b().CreateGEP(ir_.b().getInt32Ty(), tile_at_, index);
+}
+
+// Of row `number` of a tile that begins at `row`.
+Scope ByteContractionEmitter::EpilogueScope(llvm::Value* row, llvm::Value* number,
+                                            const Values& m) {
+  llvm::IRBuilder<>& b = ir_.b();
+  Scope scope = ScopeAt(m, batch_extents_.size() + m_extents_.size() + 1);
+  scope.accumulators.resize(2);
+  if (schedule_.sums_rows) {
+    llvm::Value* place = b.CreateGEP(b.getInt32Ty(), sums_at_, ir_.Add(row, number));
+    scope.accumulators[1] = {b.CreateLoad(b.getInt32Ty(), place)};
+  }
+  return scope;
+}
+
+// Some rows at once, operation by operation: one row's operations wait for each other. Returns the
+// coordinates of the row after them.
+ByteContractionEmitter::Values ByteContractionEmitter::EpilogueTogether(llvm::Value* row,
+                                                                        llvm::Value* number,
+                                                                        Values m, int64_t rows,
+                                                                        llvm::Value* first_column) {
+  const int64_t lanes = Lanes();
+  std::vector<Scope> scopes;
+  for (int64_t n = 0; n < rows; ++n) {
+    llvm::Value* this_row = ir_.Add(number, ir_.Int(n));
+    const Scope scope = EpilogueScope(row, this_row, m);
+    for (int64_t at = 0; at < contraction_.panel; at += lanes) {
+      scopes.push_back(LanesOf(scope, first_column, ir_.Int(at), SumsOf(this_row), lanes));
+    }
+    m = ir_.Next(m, m_extents_);
+  }
+  std::vector<ExprEmitter> emitters(scopes.begin(), scopes.end());
+  contraction_.result.Visit([&](const Expr& node) {
+    Values values;
+    for (ExprEmitter& emitter : emitters) values.push_back(emitter.Emit(node).value);
+    if (node.op() != ExprOp::kRound || !values[0]->getType()->isVectorTy()) return;
+    // The compiler would put one row after the other again.
+    values = ir_.MadeTogether(values);
+    for (size_t n = 0; n < emitters.size(); ++n) emitters[n].Provide(node, {values[n]});
+  });
+  for (ExprEmitter& emitter : emitters) StoreResult(emitter);
+  return m;
 }
 
 void ByteContractionEmitter::EpilogueRow(const Scope& row, llvm::Value* first_column,
@@ -495,16 +643,27 @@ void ByteContractionEmitter::EpilogueRow(const Scope& row, llvm::Value* first_co
   ir_.If(ir_.b().CreateICmpSGE(width, ir_.Int(lanes)), [&] { loop(lanes); }, [&] { loop(1); });
 }
 
-void ByteContractionEmitter::EpilogueLanes(const Scope& row, llvm::Value* first_column,
-                                           llvm::Value* at, llvm::Value* sums, int64_t lanes) {
+// `lanes` columns of a row from place `at` of the panel on.
+Scope ByteContractionEmitter::LanesOf(const Scope& row, llvm::Value* first_column, llvm::Value* at,
+                                      llvm::Value* sums, int64_t lanes) {
   llvm::IRBuilder<>& b = ir_.b();
   Scope scope = row;
   scope.lanes = lanes;
   scope.coordinates.back() = {ir_.Add(first_column, at), lanes == 1 ? nullptr : ir_.Int(1)};
   scope.accumulators[0] = {b.CreateAlignedLoad(
       Ir::Vector(b.getInt32Ty(), lanes), b.CreateGEP(b.getInt32Ty(), sums, at), llvm::Align(4))};
+  return scope;
+}
+
+void ByteContractionEmitter::EpilogueLanes(const Scope& row, llvm::Value* first_column,
+                                           llvm::Value* at, llvm::Value* sums, int64_t lanes) {
+  const Scope scope = LanesOf(row, first_column, at, sums, lanes);
   ExprEmitter emitter(scope);
-  Lane value = emitter.Emit(contraction_.result);
+  StoreResult(emitter);
+}
+
+void ByteContractionEmitter::StoreResult(ExprEmitter& emitter) {
+  const Lane value = emitter.Emit(contraction_.result);
   std::vector<Lane> coordinates;
   for (const Expr& coordinate : output_coordinates_) {
     coordinates.push_back(emitter.Emit(coordinate));

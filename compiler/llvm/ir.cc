@@ -1,9 +1,12 @@
 #include "compiler/llvm/ir.h"
 
+#include <string>
+
 #include "base/check.h"
 #include "compiler/codegen/launch_plan.h"
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DerivedTypes.h"
+#include "llvm/IR/InlineAsm.h"
 
 namespace stampmill {
 
@@ -242,23 +245,46 @@ Ir::Values Ir::Decompose(llvm::Value* flat, const Values& extents) {
   return coordinates;
 }
 
+Ir::Values Ir::Next(const Values& coordinates, const Values& extents) {
+  Values next(coordinates.size());
+  llvm::Value* carry = builder_.getTrue();
+  for (size_t n = coordinates.size(); n-- > 0;) {
+    llvm::Value* raised = Add(coordinates[n], builder_.CreateZExt(carry, builder_.getInt64Ty()));
+    if (n == 0) {
+      next[0] = raised;
+      break;
+    }
+    carry = builder_.CreateICmpEQ(raised, extents[n]);
+    next[n] = builder_.CreateSelect(carry, Int(0), raised);
+  }
+  return next;
+}
+
 void Ir::Walk(llvm::Value* begin, llvm::Value* end, const Values& extents,
               const std::function<void(llvm::Value*, const Values&)>& body) {
   For(begin, end, 1, Decompose(begin, extents), [&](llvm::Value* flat, const Values& coordinates) {
     body(flat, coordinates);
-    Values next(coordinates.size());
-    llvm::Value* carry = builder_.getTrue();
-    for (size_t n = coordinates.size(); n-- > 0;) {
-      llvm::Value* raised = Add(coordinates[n], builder_.CreateZExt(carry, builder_.getInt64Ty()));
-      if (n == 0) {
-        next[0] = raised;
-        break;
-      }
-      carry = builder_.CreateICmpEQ(raised, extents[n]);
-      next[n] = builder_.CreateSelect(carry, Int(0), raised);
-    }
-    return next;
+    return Next(coordinates, extents);
   });
+}
+
+Ir::Values Ir::MadeTogether(const Values& values) {
+  std::string constraints;
+  std::vector<llvm::Type*> types;
+  for (llvm::Value* value : values) {
+    constraints += types.empty() ? "=v" : ",=v";
+    types.push_back(value->getType());
+  }
+  for (size_t n = 0; n < values.size(); ++n) constraints += "," + std::to_string(n);
+  auto* result = llvm::StructType::get(context(), types);
+  auto* type = llvm::FunctionType::get(result, types, false);
+  llvm::Value* all =
+      builder_.CreateCall(llvm::InlineAsm::get(type, "", constraints, false), values);
+  Values made;
+  for (size_t n = 0; n < values.size(); ++n) {
+    made.push_back(builder_.CreateExtractValue(all, static_cast<unsigned>(n)));
+  }
+  return made;
 }
 
 void Ir::AtEntry(const std::function<void()>& emit) {

@@ -75,6 +75,11 @@ class Ir {
   // each at the start, carries afterwards.
   void Walk(llvm::Value* begin, llvm::Value* end, const Values& extents,
             const std::function<void(llvm::Value* flat, const Values& coordinates)>& body);
+  // The same vectors, two or more of one type, as far as the order of instructions goes made all at
+  // once: an empty piece of assembly wants all and gives all.
+  Values MadeTogether(const Values& values);
+  // Row-major coordinates of the element after that at `coordinates`.
+  Values Next(const Values& coordinates, const Values& extents);
   // Row-major coordinates of one flat index.
   Values Decompose(llvm::Value* flat, const Values& extents);
 
