@@ -1,11 +1,14 @@
 #include "compiler/worker/compile_job.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "compiler/compiler_abi.h"
@@ -16,9 +19,17 @@
 namespace stampmill {
 namespace {
 
-std::string StemOf(absl::string_view path) {
-  const size_t slash = path.rfind('/');
-  const absl::string_view file = slash == absl::string_view::npos ? path : path.substr(slash + 1);
+// What people know the model by: the folder's name for NAME/VERSION/model.onnx, as repositories of
+// models have it, or else the file's without its ending.
+std::string ModelNameOf(absl::string_view path) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(path, '/', absl::SkipEmpty());
+  if (parts.empty()) return "";
+  const size_t n = parts.size();
+  if (n >= 3 && parts[n - 1] == "model.onnx" &&
+      std::ranges::all_of(parts[n - 2], absl::ascii_isdigit)) {
+    return std::string(parts[n - 3]);
+  }
+  const absl::string_view file = parts.back();
   const size_t dot = file.rfind('.');
   return std::string(dot == absl::string_view::npos || dot == 0 ? file : file.substr(0, dot));
 }
@@ -63,7 +74,7 @@ void NameEntries(const Target& target, CompiledModel& model) {
 
 absl::StatusOr<ModelRecord> RecordFor(const CompileJob& job, const ImportedModel& imported,
                                       KernelCache& cache) {
-  ModelRecord record = {.name = StemOf(job.model_path),
+  ModelRecord record = {.name = ModelNameOf(job.model_path),
                         .target = job.target,
                         .options = job.options,
                         .compiler_abi = CompilerAbi()};

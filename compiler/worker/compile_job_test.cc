@@ -80,6 +80,18 @@ class CompileJobTest : public ::testing::Test {
   std::unique_ptr<KernelCache> cache_;
 };
 
+TEST_F(CompileJobTest, ModelsOfARepositoryAreCalledByTheirFolder) {
+  const auto name_of = [&](const std::string& path, int64_t columns) {
+    fs::create_directories((root_ / path).parent_path());
+    Write(path, AddModel("Exp", columns, 2));
+    EXPECT_TRUE(RunCompileJob(Job((root_ / path).string()), *cache_).ok());
+    return Find((root_ / path).string(), *cache_).name;
+  };
+  EXPECT_EQ(name_of("repository/resnet/3/model.onnx", 41), "resnet");
+  EXPECT_EQ(name_of("repository/other/3/net.v2.onnx", 42), "net.v2");
+  EXPECT_EQ(name_of("models/mine/model.onnx", 43), "model");
+}
+
 TEST_F(CompileJobTest, TheCacheHasAProgramWhoseKernelsAreInItsArtifacts) {
   const std::string path = Write("m.onnx", AddModel("Exp", 40, 2));
   const auto done = RunCompileJob(Job(path), *cache_);
