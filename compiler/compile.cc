@@ -35,6 +35,11 @@ class ResultTaker {
         cache_.CountRefused(line);
         return absl::OkStatus();
       }
+      case FrameKind::kUnwritten: {
+        ASSIGN_OR_RETURN(const std::string line, frame.Line());
+        cache_.TellUnwritten(line);
+        return absl::OkStatus();
+      }
       case FrameKind::kObject: {
         ASSIGN_OR_RETURN(const Digest digest, frame.ObjectDigest());
         return cache_.Adopt(digest, std::move(frame.file));

@@ -316,10 +316,36 @@ absl::Status KernelCache::WriteRecord(absl::string_view relative, absl::string_v
   absl::Status written = disk_->Write(
       relative, {&part, 1}, sync ? CacheDirectory::Sync::kYes : CacheDirectory::Sync::kNo);
   if (!written.ok()) {
-    absl::MutexLock lock(&mutex_);
-    if (counters_.write_failures++ == 0) LOG(WARNING) << "cache: " << written.ToString();
+    CountUnwritten(written);
   }
   return written;
+}
+
+void KernelCache::CountUnwritten(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    ++counters_.write_failures;
+  }
+  TellUnwritten(why.message());
+}
+
+void KernelCache::TellUnwritten(absl::string_view why) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!unwritten_reason_.empty()) return;
+    unwritten_reason_ = std::string(why);
+  }
+  if (options_.unwritten) {
+    options_.unwritten(why);
+    return;
+  }
+  LOG(WARNING) << "cache directory " << options_.directory
+               << " could not be written, what is compiled may stay in this process: " << why;
+}
+
+std::string KernelCache::unwritten_reason() const {
+  absl::MutexLock lock(&mutex_);
+  return unwritten_reason_;
 }
 
 absl::StatusOr<std::string> KernelCache::ReadRecord(absl::string_view relative) {
@@ -457,10 +483,7 @@ absl::StatusOr<Digest> KernelCache::Store(const Digest& digest, ByteParts parts)
   if (!read_only()) {
     absl::Status written = disk_->Write(ObjectPath(digest), parts, CacheDirectory::Sync::kYes);
     if (written.ok()) return digest;
-    absl::MutexLock lock(&mutex_);
-    if (counters_.write_failures++ == 0) {
-      LOG(WARNING) << "cache: an object stays in this process only: " << written.ToString();
-    }
+    CountUnwritten(written);
   }
   RETURN_IF_ERROR(KeepInMemory(digest, parts));
   if (read_only()) {

@@ -67,6 +67,8 @@ struct KernelCacheOptions {
   // Told of each object and record that is refused as damaged, in place of the log: "PATH refused:
   // why". From any thread that uses the cache.
   std::function<void(absl::string_view)> refused;
+  // Told why the directory could not be written when it first happens, in place of the log.
+  std::function<void(absl::string_view)> unwritten;
 };
 
 // $XDG_CACHE_HOME/stampmill, else $HOME/.cache/stampmill; empty when neither is set.
@@ -213,6 +215,11 @@ class KernelCache {
   // What another process that works for this one was told by its `refused`: logged and counted as
   // if it had been refused here, unless it was already.
   void CountRefused(absl::string_view what);
+  // What such a process was told by its `unwritten`: logged unless a reason already was. What it
+  // then hands over is counted by Adopt.
+  void TellUnwritten(absl::string_view why);
+  // Why something could not be written first; empty when all was.
+  std::string unwritten_reason() const;
 
   // --- Care of the directory. FAILED_PRECONDITION without a directory.
 
@@ -247,6 +254,7 @@ class KernelCache {
   std::optional<Digest> RememberedDigest(const std::string& identity);
   void RememberDigest(const std::string& identity, const Digest& digest);
   absl::Status WriteRecord(absl::string_view relative, absl::string_view text, bool sync);
+  void CountUnwritten(const absl::Status& why);
   // Removes what `why` says is corrupt; counts and logs it, once where it cannot be removed.
   void Refuse(absl::string_view relative, const absl::Status& why);
   void TellRefused(absl::string_view what);
@@ -274,6 +282,7 @@ class KernelCache {
   // What was refused and could not be removed: the identity of each by its path. Whoever replaces
   // it, in whatever process, changes the identity.
   absl::flat_hash_map<std::string, std::string> refused_ ABSL_GUARDED_BY(mutex_);
+  std::string unwritten_reason_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_set<std::string> locked_ ABSL_GUARDED_BY(mutex_);  // Locks held in this process
 };
 

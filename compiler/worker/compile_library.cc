@@ -55,7 +55,8 @@ absl::StatusOr<CompileJobStatistics> Run(const FileDescriptor& socket,
                    KernelCache::Open({.directory = request.cache_directory,
                                       .is_default = request.cache_is_default,
                                       .writable = request.cache_writable,
-                                      .refused = send_line(FrameKind::kRefused)}));
+                                      .refused = send_line(FrameKind::kRefused),
+                                      .unwritten = send_line(FrameKind::kUnwritten)}));
   const CompileJob job = {.model_path = request.model_path,
                           .target = request.target,
                           .options = request.options,

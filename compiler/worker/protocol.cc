@@ -118,7 +118,7 @@ absl::StatusOr<Frame> ParseFrame(std::span<const std::byte> packet) {
   ByteReader in(packet, "compile frame");
   const uint8_t kind = in.U8();
   if (in.ok() && (kind < static_cast<uint8_t>(FrameKind::kRequest) ||
-                  kind > static_cast<uint8_t>(FrameKind::kRefused))) {
+                  kind > static_cast<uint8_t>(FrameKind::kUnwritten))) {
     in.Fail("unknown kind");
   }
   RETURN_IF_ERROR(in.status());

@@ -3,13 +3,14 @@
 // cannot be written) goes as a sealed memfd beside its frame.
 //
 //   client -> worker   kRequest, once
-//   worker -> client   kProgress and kRefused ..., kObject ..., kModel ..., then kResult, once
+//   worker -> client   kProgress, kRefused, kUnwritten ..., kObject ..., kModel ..., kResult, once
 //
 // Byte table of a frame (little endian): u8 kind, then by kind (string = u32 length and bytes)
 //   kRequest   u32 protocol version; string model_path, target, options; i32 threads; string
 //              cache_directory; u8 cache_is_default, cache_writable; i64 memory_limit_bytes
 //   kProgress  string line
 //   kRefused   string line: what of the cache was found damaged (KernelCacheOptions::refused)
+//   kUnwritten string line: why the cache could not be written (KernelCacheOptions::unwritten)
 //   kObject    32 bytes digest; the object as file
 //   kModel     nothing; the record's text (model_record.h) as file
 //   kResult    i32 status code, string message, i64 kernels_compiled, kernels_reused,
@@ -30,7 +31,7 @@
 
 namespace stampmill {
 
-inline constexpr uint32_t kWorkerProtocolVersion = 2;
+inline constexpr uint32_t kWorkerProtocolVersion = 3;
 inline constexpr size_t kFrameBytesMax = size_t{64} << 10;
 // The descriptor that a worker finds its socket at.
 inline constexpr int kWorkerSocket = 3;
@@ -67,6 +68,7 @@ enum class FrameKind : uint8_t {
   kModel = 4,
   kResult = 5,
   kRefused = 6,
+  kUnwritten = 7,
 };
 
 struct Frame {
@@ -74,7 +76,7 @@ struct Frame {
   std::string payload;
   FileDescriptor file;
 
-  // The line of kProgress and kRefused, the digest of kObject; INVALID_ARGUMENT.
+  // The line of kProgress, kRefused and kUnwritten, the digest of kObject; INVALID_ARGUMENT.
   absl::StatusOr<std::string> Line() const;
   absl::StatusOr<Digest> ObjectDigest() const;
 };

@@ -127,6 +127,31 @@ TEST_F(WorkerTest, DamagedKernelsAreRebuiltToldOfAndCounted) {
   EXPECT_THAT(cache->Verify()->problems, ::testing::IsEmpty());
 }
 
+TEST_F(WorkerTest, WhatTheWorkerCouldNotWriteIsLoggedOnceWithItsReason) {
+  ASSERT_TRUE(Compile(Request(), *OpenCache()).ok());
+  const ModelRecord record = *OpenCache()->FindModel(SourceOf(Request()));
+  for (const Digest& object : record.objects) {
+    const fs::path path = root_ / "cache/v1/objects" / object.ToHex();
+    fs::remove(path);
+    fs::create_directories(path / "that" / "stays");
+  }
+  const auto cache = OpenCache();
+  for (const Digest& object : record.objects) {
+    EXPECT_TRUE(absl::IsDataLoss(cache->Get(object).status()));
+  }
+  EXPECT_EQ(cache->unwritten_reason(), "");
+  ::testing::internal::CaptureStderr();
+  const auto done = Compile(Request(), *cache);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  ASSERT_TRUE(done.ok()) << done.status();
+  EXPECT_GE(cache->counters().write_failures, 2);
+  EXPECT_THAT(cache->unwritten_reason(), HasSubstr("Is a directory"));
+  const size_t told = log.find("could not be written");
+  ASSERT_NE(told, std::string::npos) << log;
+  EXPECT_THAT(log.substr(told), HasSubstr("Is a directory"));
+  EXPECT_EQ(log.find("could not be written", told + 1), std::string::npos) << log;
+}
+
 TEST_F(WorkerTest, DamagedObjectsAreRebuiltAndUsedAtOnceWhoeverMetThem) {
   ASSERT_TRUE(Compile(Request(), *OpenCache()).ok());
   const ModelRecord record = *OpenCache()->FindModel(SourceOf(Request()));

@@ -98,8 +98,9 @@ int RunCompile(int argc, char** argv) {
     }
   }
   if ((*cache)->counters().write_failures > 0) {
-    return Fail(absl::ResourceExhaustedError(absl::StrCat("cache directory ", (*cache)->directory(),
-                                                          ": could not be written to the end")));
+    return Fail(absl::ResourceExhaustedError(
+        absl::StrCat("cache directory ", (*cache)->directory(),
+                     ": could not be written to the end: ", (*cache)->unwritten_reason())));
   }
   if (flags.json) PrintJson({{"rows", rows}});
   return kExitDone;
