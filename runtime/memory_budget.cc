@@ -126,10 +126,11 @@ absl::Status MemoryBudget::Reserve(Kind kind, absl::string_view name, uint64_t b
   const uint64_t others = ReservedLocked() - before;
   // Shrinking is always granted, also when other reservations took all there is.
   if (bytes > before && (others > budget_bytes_ || bytes > budget_bytes_ - others)) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("memory of device ", device_, ": ", KindName(kind), " of '", name, "': got ",
-                     bytes, " bytes, limit ", others > budget_bytes_ ? 0 : budget_bytes_ - others,
-                     " (--device-memory-budget)\n", PlanLocked()));
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "memory of device ", device_, ": ", KindName(kind), " of '", name, "': got ", bytes,
+        " bytes, limit ", others > budget_bytes_ ? 0 : budget_bytes_ - others,
+        " (--device-memory-budget", kind == Kind::kPool ? ", --pinned-memory-pool-byte-size" : "",
+        ")\n", PlanLocked()));
   }
   if (entry != entries_.end()) {
     entry->bytes = bytes;

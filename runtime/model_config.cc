@@ -275,7 +275,9 @@ absl::Status ModelConfig::CheckSupported() const {
   }
   for (const inference::ModelInstanceGroup& group : proto_.instance_group()) {
     if (group.kind() == inference::ModelInstanceGroup::KIND_GPU || group.gpus_size() > 0) {
-      return refuse("instance_group", ": got KIND_GPU, this device is a cpu");
+      return refuse(
+          "instance_group",
+          ": got KIND_GPU, this device is a cpu: take the group out or use KIND_AUTO or KIND_CPU");
     }
   }
   for (const inference::ModelInput& input : proto_.input()) {

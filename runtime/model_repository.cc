@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -419,6 +420,9 @@ absl::Status ModelRepository::RunJob(Job& job) {
   }
   try {
     return job.load ? RunLoad(*entry, job.request) : RunUnload(*entry);
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("model '", job.request.name, "': memory: none is left for loading"));
   } catch (const std::exception& e) {
     return absl::InternalError(
         absl::StrCat("model '", job.request.name, "': exception: ", e.what()));
@@ -435,8 +439,7 @@ absl::StatusOr<std::string> ModelRepository::FindFolder(const std::string& name)
       const std::string path = absl::StrCat(folder, "/", name);
       if (!std::filesystem::is_directory(path, error)) continue;
       if (!found.empty()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("failed to load '", name, "': it is in ", found, " and in ", path));
+        return absl::InvalidArgumentError(absl::StrCat("it is in ", found, " and in ", path));
       }
       found = path;
     }
@@ -464,8 +467,7 @@ absl::StatusOr<ModelRepository::LoadPlan> ModelRepository::PlanFileLoad(
 absl::StatusOr<ModelRepository::LoadPlan> ModelRepository::PlanLoad(
     const Entry& entry, const ModelLoadRequest& request) const {
   if (!request.files.empty() && request.config_json.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "failed to load '", entry.name, "': file overrides need the parameter 'config'"));
+    return absl::InvalidArgumentError("file overrides need the parameter 'config'");
   }
   if (request.files.empty() && files_.contains(entry.name)) return PlanFileLoad(entry, request);
   LoadPlan plan;
@@ -517,7 +519,7 @@ absl::Status ModelRepository::RunLoad(Entry& entry, const ModelLoadRequest& requ
     entry.failure = plan.status();
     if (is_call_error) return plan.status();
     LOG(ERROR) << "model '" << entry.name << "': " << std::string(plan.status().message());
-    return plan.status();
+    return WithContext(plan.status(), absl::StrCat("load failed for model '", entry.name, "': "));
   }
   plan->name = entry.name;
   {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <new>
 #include <string>
 #include <thread>
 #include <vector>
@@ -52,6 +53,7 @@ class ModelRepositoryTest : public testing::Test {
     if (!compile_failure_.ok()) return compile_failure_;
     absl::StatusOr<std::string> text = ReadFile(path);
     if (!text.ok()) return text.status();
+    if (*text == "huge") throw std::bad_alloc();
     AddModelOptions options;
     if (!absl::SimpleAtoi(*text, &options.addend)) {
       return absl::InvalidArgumentError(absl::StrCat("cannot compile '", *text, "'"));
@@ -230,6 +232,32 @@ TEST_F(ModelRepositoryTest, LoadingUnknownOrHostileNamesIsAnErrorOfTheCallAlone)
             "failed to load 'zz', failed to poll from model repository");
   EXPECT_TRUE(repository.IsReady());
   EXPECT_EQ(Rows(), Strings({"a:1 READY"}));
+}
+
+TEST_F(ModelRepositoryTest, WithoutAVersionToServeTheErrorSaysWhatIsThere) {
+  Write("none/v1/model.onnx", "1");
+  Write("some/1/model.onnx", "1");
+  Write("some/2/model.onnx", "1");
+  Write("some/config.pbtxt", "version_policy { specific { versions: 3 } }");
+  OpenExplicit({});
+  const absl::Status none = Load({.name = "none"});
+  EXPECT_NE(none.message().find("no folder called 1"), absl::string_view::npos) << none;
+  const absl::Status some = Load({.name = "some"});
+  EXPECT_NE(some.message().find("folder has 1, 2"), absl::string_view::npos) << some;
+  Write("some/config.pbtxt", "nonsense: 3");
+  const absl::Status wrong = Load({.name = "some"});
+  EXPECT_NE(wrong.message().find("load failed for model 'some': "), absl::string_view::npos)
+      << wrong;
+}
+
+TEST_F(ModelRepositoryTest, AModelThatMemoryDoesNotReachForIsRefusedForThat) {
+  Write("a/1/model.onnx", "1");
+  Write("b/1/model.onnx", "huge");
+  OpenExplicit({"a"});
+  const absl::Status status = Load({.name = "b"});
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+  EXPECT_NE(status.message().find("model 'b': memory"), absl::string_view::npos) << status;
+  EXPECT_EQ(Answer("a"), 1);
 }
 
 TEST_F(ModelRepositoryTest, AReloadSwapsAndAnUnchangedModelIsLeftAlone) {

@@ -11,6 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/file.h"
@@ -146,7 +147,10 @@ absl::StatusOr<std::vector<int64_t>> ChooseVersions(const inference::ModelVersio
         available.end());
   }
   if (chosen.empty()) {
-    return absl::NotFoundError("at least one version must be available under the version policy");
+    return absl::NotFoundError(absl::StrCat(
+        "at least one version must be available under the version policy, the model's folder has ",
+        available.empty() ? "no folder called 1 or another number"
+                          : absl::StrJoin(available, ", ")));
   }
   return chosen;
 }

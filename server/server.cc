@@ -53,8 +53,7 @@ absl::Status Server::StartRuntime(const ServerOptions& options) {
       const uint64_t budget_bytes,
       MemoryBudget::ParseFlag(options.memory_budget, MemoryBudget::AvailableHostBytes()));
   memory_ = std::make_unique<MemoryBudget>(device_->info().id, budget_bytes);
-  RETURN_IF_ERROR(
-      memory_->Reserve(MemoryBudget::Kind::kPool, "tensor pool", options.pool.size_bytes));
+  RETURN_IF_ERROR(memory_->Reserve(MemoryBudget::Kind::kPool, "requests", options.pool.size_bytes));
   ASSIGN_OR_RETURN(pool_, TensorPool::Create(options.pool));
   requests_ = std::make_unique<RequestPool>(options.request_slots);
   inflight_.emplace(options.inflight_bytes_max);
