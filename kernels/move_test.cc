@@ -102,6 +102,38 @@ TEST(Move, SlicesLikePython) {
       SliceCase({5, 6, 7}, {1, -3, 0}, {4, kMax, -1}, {0, -1, 1}, {1, 1, 2}));
 }
 
+// The specification, other than Python, clamps a start before the axis to its first element.
+TEST(Move, SliceBackwardsFromBeforeTheAxisBeginsAtItsFirstElement) {
+  OpCase test = SliceCase({1, 3}, {-20}, {-20}, {1}, {-1});
+  test.inputs[0] = Values(DType::kF32, {1, 3}, {7, 8, 9});
+  ExpectReference(test, Values(DType::kF32, {1, 1}, {7}));
+  ExpectLoweringMatchesReference(test);
+  ExpectReference(SliceCase({0, 3}, {-20}, {-20}, {0}, {-1}), Values(DType::kF32, {0, 3}, {}));
+}
+
+TEST(Move, PadRepeatsWhatItsCutsLeave) {
+  const Tensor data = Values(DType::kF32, {6}, {0, 1, 2, 3, 4, 5});
+  OpCase test{.op_type = "Pad", .inputs = {data, Ints({-1, 4})}, .constants = {1}};
+  test.attributes["mode"] = std::string("wrap");
+  ExpectReference(test, Values(DType::kF32, {9}, {1, 2, 3, 4, 5, 1, 2, 3, 4}));
+  ExpectLoweringMatchesReference(test);
+  test.inputs[1] = Ints({3, -2});
+  ExpectReference(test, Values(DType::kF32, {7}, {1, 2, 3, 0, 1, 2, 3}));
+  ExpectLoweringMatchesReference(test);
+  test.inputs[1] = Ints({-7, 4});
+  EXPECT_FALSE(RunReference(test).ok());
+}
+
+TEST(Move, PadIgnoresItsValueWhereItRepeats) {
+  OpCase test{
+      .op_type = "Pad",
+      .inputs = {Values(DType::kU32, {3}, {4, 5, 6}), Ints({1, 0}), Values(DType::kU32, {}, {9})},
+      .constants = {1}};
+  test.attributes["mode"] = std::string("wrap");
+  ExpectReference(test, Values(DType::kU32, {4}, {6, 4, 5, 6}));
+  ExpectLoweringMatchesReference(test);
+}
+
 TEST(Move, SliceTakesTheFirstOrLastOfADimAsOne) {
   const auto first = BuildCase(SliceCase({5, 4}, {0}, {1}, {0}, {1}), CaseDims::kSharedSymbols);
   ASSERT_TRUE(first.ok()) << first.status();

@@ -277,7 +277,7 @@ double SourceCoordinate(const ResizePlan& plan, const ResizeAxis& axis, double p
     case Coordinate::kHalfPixelSymmetric:
       return f.input / 2 * (1 - f.output / f.length) + (position + 0.5) / f.scale - 0.5;
     case Coordinate::kPytorchHalfPixel:
-      return f.length == 1 ? -0.5 : (position + 0.5) / f.scale - 0.5;
+      return f.length <= 1 ? 0 : (position + 0.5) / f.scale - 0.5;
     case Coordinate::kAlignCorners:
       return f.length == 1 ? 0 : position * (f.input - 1) / (f.length - 1);
     case Coordinate::kAsymmetric:
@@ -413,7 +413,7 @@ Expr SourceExpr(const ResizePlan& plan, const ResizeAxis& axis, DType real, cons
     case Coordinate::kHalfPixelSymmetric:
       return input * half * (one - output / length) + centred;
     case Coordinate::kPytorchHalfPixel:
-      return Expr::Select(Equal(length, one), Real(real, -0.5), centred);
+      return Expr::Select(LessEqual(length, one), Real(real, 0.0), centred);
     case Coordinate::kAlignCorners:
       return Expr::Select(Equal(length, one), Real(real, 0.0), o * (input - one) / (length - one));
     case Coordinate::kAsymmetric:

@@ -35,6 +35,17 @@ TEST(Resize, AgreesWithReferenceInAllModes) {
   }
 }
 
+TEST(Resize, OneElementOfPytorchHalfPixelIsTheFirst) {
+  const OpCase test{
+      .op_type = "Resize",
+      .inputs = {Floats({1, 2, 5, 9}), Tensor(), Tensor(), Ints({1})},
+      .attributes = {{"mode", std::string("cubic")},
+                     {"coordinate_transformation_mode", std::string("pytorch_half_pixel")}},
+      .constants = {3}};
+  ExpectReference(test, Floats({1}));
+  ExpectLoweringMatchesReference(test);
+}
+
 TEST(Resize, AgreesWithReferenceForAllRoundings) {
   for (const char* rounding : {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"}) {
     for (const char* coordinate : kCoordinateModes) {

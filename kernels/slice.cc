@@ -38,8 +38,8 @@ DimExpr Clamp(const DimExpr& bound, const DimExpr& low, const DimExpr& high) {
   return Max(low, Min(bound, high));
 }
 
-// The bounds as Python takes them. A bound of 0 or "to the end" leaves no clamp behind.
-DimExpr ClampedBound(const DimExpr& bound, const DimExpr& extent, bool backwards) {
+// Where a cut ends. A bound of 0 or "to the end" leaves no clamp behind.
+DimExpr ClampedEnd(const DimExpr& bound, const DimExpr& extent, bool backwards) {
   if (bound.is_constant() && !extent.is_constant()) {
     if (*bound.constant() >= kToTheEnd) return backwards ? extent - 1 : extent;
     if (*bound.constant() <= -kToTheEnd) return backwards ? -1 : 0;
@@ -47,6 +47,17 @@ DimExpr ClampedBound(const DimExpr& bound, const DimExpr& extent, bool backwards
   const DimExpr front = FromFront(bound, extent);
   if (backwards) return Max(-1, Min(front, extent - 1));
   return Clamp(front, 0, extent);
+}
+
+// Where it begins. Backwards from before the axis that is its first element, other than in Python.
+DimExpr ClampedStart(const DimExpr& bound, const DimExpr& extent, bool backwards) {
+  const DimExpr last = extent - 1;
+  if (!backwards) return ClampedEnd(bound, extent, false);
+  if (bound.is_constant() && *bound.constant() >= kToTheEnd && !extent.is_constant()) return last;
+  const DimExpr front = FromFront(bound, extent);
+  if (front == last) return last;
+  // Of an empty axis there is no first element either.
+  return Max(Min(front, last), Min(1, extent) - 1);
 }
 
 absl::StatusOr<Cut> CutAxis(InferContext* context, const DimExpr& extent, const DimExpr& start,
@@ -64,8 +75,8 @@ absl::StatusOr<Cut> CutAxis(InferContext* context, const DimExpr& extent, const 
     RETURN_IF_ERROR(context->Check(IsLess(extent, kToTheEnd),
                                    absl::StrCat("axis of ", extent.ToString(), " is too long")));
   }
-  Cut cut{.begin = ClampedBound(start, extent, step < 0), .step = step};
-  const DimExpr stop = ClampedBound(end, extent, step < 0);
+  Cut cut{.begin = ClampedStart(start, extent, step < 0), .step = step};
+  const DimExpr stop = ClampedEnd(end, extent, step < 0);
   if (step > 0) {
     cut.length = Max(0, CeilDiv(stop - cut.begin, step));
   } else {
@@ -155,11 +166,11 @@ References SliceReference(const ReferenceArguments& arguments) {
     if (step == 0) return ReferenceError(arguments, "steps: must not be 0");
     const int64_t low = step > 0 ? 0 : -1;
     const int64_t high = step > 0 ? n : n - 1;
-    const auto clamp = [&](int64_t at) {
-      return std::max(low, std::min(at < 0 ? at + n : at, high));
+    const auto clamp = [&](int64_t at, int64_t least) {
+      return std::max(least, std::min(at < 0 ? at + n : at, high));
     };
-    const int64_t begin = clamp(starts[i]);
-    const int64_t end = clamp(ends[i]);
+    const int64_t begin = clamp(starts[i], step > 0 ? 0 : std::min<int64_t>(n - 1, 0));
+    const int64_t end = clamp(ends[i], low);
     // Bounds are within the axis, so their distance is no overflow; whole steps, rounded up.
     const int64_t distance = step > 0 ? end - begin : begin - end;
     const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
@@ -238,9 +249,18 @@ absl::StatusOr<PadMode> PadModeOf(const Node& node) {
                                                  "', takes constant, reflect, edge or wrap"));
 }
 
-// What is put before and after each axis; negative cuts.
+// What is put before and after each axis; negative cuts. What is cut is gone when the rest of the
+// axis is repeated.
 struct Rim {
   std::vector<DimExpr> before, after;
+
+  DimExpr CutBefore(size_t d) const { return Max(0, 0 - before[d]); }
+  // What is left of an axis of `n`.
+  DimExpr Left(size_t d, const DimExpr& n) const { return n - CutBefore(d) - Max(0, 0 - after[d]); }
+  bool OnlyCuts(size_t d) const {
+    const auto cuts = [](const DimExpr& rim) { return rim.is_constant() && *rim.constant() <= 0; };
+    return cuts(before[d]) && cuts(after[d]);
+  }
 };
 absl::StatusOr<Rim> RimOf(const Node& node, size_t rank, const std::vector<DimExpr>& pads,
                           const std::optional<std::vector<DimExpr>>& axes) {
@@ -290,17 +310,24 @@ References PadReference(const ReferenceArguments& arguments) {
   if (has_axes) axes = contents(3);
   ASSIGN_OR_RETURN(const Rim rim, RimOf(arguments.node, input.shape().size(), contents(1), axes));
   const Dims before = ConstantShape(rim.before);
-  Dims dims = input.shape();
+  Dims dims = input.shape(), cut(dims.size()), left(dims.size());
   for (size_t d = 0; d < dims.size(); ++d) {
+    const int64_t after = *rim.after[d].constant();
+    // The least number has no negative.
+    cut[d] = std::min(std::max<int64_t>(0, -(before[d] + 1)) + (before[d] < 0 ? 1 : 0), dims[d]);
+    left[d] = std::max<int64_t>(0, dims[d] - cut[d] + std::clamp<int64_t>(after, -dims[d], 0));
     if (__builtin_add_overflow(dims[d], before[d], &dims[d]) ||
-        __builtin_add_overflow(dims[d], *rim.after[d].constant(), &dims[d])) {
+        __builtin_add_overflow(dims[d], after, &dims[d])) {
       return ReferenceError(arguments, "pads: overflow of 64 bits");
+    }
+    if (mode != PadMode::kConstant && left[d] == 0 && dims[d] > 0) {
+      return ReferenceError(arguments, "pads: nothing to repeat: all of the axis is cut");
     }
   }
   ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(input.dtype(), dims));
   const Dims strides = RowMajor(input.shape());
-  const bool has_value = arguments.inputs.size() > 2 && arguments.inputs[2].valid() &&
-                         arguments.inputs[2].element_count() > 0;
+  const bool has_value = mode == PadMode::kConstant && arguments.inputs.size() > 2 &&
+                         arguments.inputs[2].valid() && arguments.inputs[2].element_count() > 0;
   if (has_value && arguments.inputs[2].dtype() != input.dtype()) {
     return ReferenceError(arguments, "constant_value has another type than the data");
   }
@@ -313,9 +340,9 @@ References PadReference(const ReferenceArguments& arguments) {
       int64_t from = 0;
       bool inside = true;
       for (size_t d = 0; d < dims.size(); ++d) {
-        const int64_t place = PaddedFrom(index[d] - before[d], input.shape()[d], mode);
+        const int64_t place = PaddedFrom(index[d] - before[d] - cut[d], left[d], mode);
         inside = inside && place >= 0;
-        from += place * strides[d];
+        from += (place + cut[d]) * strides[d];
       }
       y[next++] = inside ? x[from] : value;
     });
@@ -343,8 +370,9 @@ absl::Status InferPad(InferContext& context) {
   }
   for (size_t d = 0; d < shape.size(); ++d) {
     const bool none = rim.before[d].IsConstant(0) && rim.after[d].IsConstant(0);
-    if (mode != PadMode::kConstant && !none) {
-      RETURN_IF_ERROR(context.Check(Min(1, shape[d]), "nothing to repeat: the axis is empty"));
+    if (mode != PadMode::kConstant && !none && !rim.OnlyCuts(d)) {
+      RETURN_IF_ERROR(context.Check(Min(1, Max(0, rim.Left(d, shape[d]))),
+                                    "nothing to repeat: the axis is empty"));
     }
     shape[d] = shape[d] + rim.before[d] + rim.after[d];
     if (shape[d].LowerBound().value_or(-1) < 0) {
@@ -408,7 +436,10 @@ absl::Status LowerPad(LowerContext& context) {
       inside = And(inside, InRange(at, shape[d]));
       coordinates.push_back(at);
     } else {
-      coordinates.push_back(RimCoordinate(at, shape[d], rim.before[d], rim.after[d], mode));
+      const DimExpr cut = rim.CutBefore(d);
+      coordinates.push_back(RimCoordinate(at - Extent(cut), rim.Left(d, shape[d]), rim.before[d],
+                                          rim.after[d], mode) +
+                            Extent(cut));
     }
   }
   const DType dtype = context.output(0).dtype;
