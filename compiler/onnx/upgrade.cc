@@ -155,7 +155,8 @@ absl::Status UpgradeSoftmax(NodeDraft& draft) {
   const NodeId softmax = draft.graph.AddNode(draft.node, 1);
   const ValueId dims = draft.graph.Op("Shape", "", {x});
   const ValueId y = draft.graph.node(softmax).outputs[0];
-  draft.results = {draft.graph.Op("Reshape", "", {y, dims})};
+  // A dim of 0 is one, and not that of the matrix.
+  draft.results = {draft.graph.Op("Reshape", "", {y, dims}, {{"allowzero", int64_t{1}}})};
   return absl::OkStatus();
 }
 
