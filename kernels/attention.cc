@@ -562,8 +562,7 @@ class AttentionLowering {
     if (s_.packed) from = {at.batch, at.query, at.head * Extent(s_.head) + Expr::Coord(4)};
     product.a = Expr::Cast(compute_, product.operands.Load(q, std::move(from)));
     product.b = keys;
-    product.b_operand = {.dtype = context_.input(kK).dtype,
-                         .shape = {s_.batch, s_.kv_heads, s_.total(), s_.head}};
+    product.b_operand = {.dtype = context_.input(kK).dtype, .shape = ShapeOf(keys, kK, s_.head)};
     product.b_axes = {{Role::kBatch, 0}, {Role::kBatch, 1}, {Role::kN, 0}, {Role::kK, 0}};
     const Expr raw = Expr::Accumulator(compute_, 0) * Scale();
     product.result = raw;
@@ -574,6 +573,12 @@ class AttentionLowering {
     product.output = {.dtype = compute_, .shape = score_shape_};
     product.output_coordinates = List(at);
     return EmitProduct(context_, std::move(product), scores);
+  }
+
+  // Of keys or values: an input has its own symbols, which the requests' are checked to equal.
+  Shape ShapeOf(ValueId value, size_t input, const DimExpr& width) const {
+    if (value == context_.node().inputs[input]) return context_.InputShape(input);
+    return {s_.batch, s_.kv_heads, s_.total(), width};
   }
 
   // Weights in the type of Q; a row of which nothing is seen is 0.
@@ -620,8 +625,7 @@ class AttentionLowering {
     const ScoreAt at = RowAt(Expr::Coord(4));
     product.a = Expr::Cast(compute_, product.operands.Load(operand, List(at)));
     product.b = values;
-    product.b_operand = {.dtype = dtype,
-                         .shape = {s_.batch, s_.kv_heads, s_.total(), s_.value_head}};
+    product.b_operand = {.dtype = dtype, .shape = ShapeOf(values, kV, s_.value_head)};
     product.b_axes = {{Role::kBatch, 0}, {Role::kBatch, 1}, {Role::kK, 0}, {Role::kN, 0}};
     product.result = Expr::Cast(dtype_, Expr::Accumulator(compute_, 0));
     product.output = {.dtype = dtype_, .shape = *context_.output(kY).shape};

@@ -215,13 +215,13 @@ absl::Status LowerMaxUnpool(LowerContext& context) {
   const Shape& out = *context.output(0).shape;
   const ValueId unpooled =
       out == shape ? node.outputs[0] : context.NewValue(dtype, shape, "unpooled");
-  context.EmitLibrary(
-      {.skeleton = "place",
-       .configuration = {static_cast<int64_t>(dtype)},
-       .operands = {{.dtype = dtype, .shape = x}, {.dtype = DType::kI64, .shape = x}},
-       .outputs = {{.dtype = dtype, .shape = shape}},
-       .dims = {ElementCount(x), ElementCount(shape)}},
-      {node.inputs[0], node.inputs[1]}, {unpooled});
+  context.EmitLibrary({.skeleton = "place",
+                       .configuration = {static_cast<int64_t>(dtype)},
+                       .operands = {{.dtype = dtype, .shape = x},
+                                    {.dtype = DType::kI64, .shape = context.InputShape(1)}},
+                       .outputs = {{.dtype = dtype, .shape = shape}},
+                       .dims = {ElementCount(x), ElementCount(shape)}},
+                      {node.inputs[0], node.inputs[1]}, {unpooled});
   if (out == shape) return absl::OkStatus();
   StageOperands operands;
   const int32_t operand = operands.Add(unpooled, dtype, shape);
