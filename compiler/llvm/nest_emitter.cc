@@ -27,6 +27,9 @@ namespace {
 
 // Reduced coordinates that are written out one after the other instead of looped over.
 constexpr int64_t kUnrolledTrips = 32;
+// Updates that cost more than this, a power or two exponentials, are not: the copies would take
+// minutes to compile and save nothing.
+constexpr int64_t kUnrolledCost = 40;
 // Places of a window whose guards are asked for all at once.
 constexpr int64_t kWindowPlaces = 64;
 constexpr int64_t kLineBytes = 64;
@@ -477,6 +480,9 @@ void NestEmitter::StoreResult(ExprEmitter emitter) {
 
 // Trips of `axis` to write out: all when it and the axes inside it are small constants.
 int64_t NestEmitter::UnrollFrom(size_t axis) const {
+  for (const Reduction& reduction : nest_.reductions) {
+    if (CostOf(reduction.update) > kUnrolledCost) return 1;
+  }
   int64_t product = 1;
   for (size_t n = axis; n < nest_.reduced.size(); ++n) {
     std::optional<int64_t> extent = nest_.reduced[n].constant();
