@@ -33,8 +33,10 @@ void FixSmallInputs(Graph& graph, std::span<const Tensor> inputs, int level) {
   }
 }
 
-// Equal extents get one symbol; 1 stays, since models rely on broadcasting it.
-Symbols MakeDimsSymbolic(Graph& graph, std::span<const Tensor> inputs, Dynamic dynamic) {
+// Equal extents get one symbol, and 1 stays, since models rely on broadcasting it: unless each is
+// to have its own.
+Symbols MakeDimsSymbolic(Graph& graph, std::span<const Tensor> inputs, Dynamic dynamic,
+                         bool own_symbols) {
   Symbols symbols;
   if (dynamic == Dynamic::kNone) return symbols;
   for (size_t i = 0; i < inputs.size() && (i == 0 || dynamic == Dynamic::kAll); ++i) {
@@ -42,11 +44,12 @@ Symbols MakeDimsSymbolic(Graph& graph, std::span<const Tensor> inputs, Dynamic d
     if (value.constant.has_value()) continue;
     Shape shape;
     for (const int64_t extent : inputs[i].shape()) {
-      if (extent == 1) {
+      if (extent == 1 && !own_symbols) {
         shape.emplace_back(1);
         continue;
       }
-      const std::string name = absl::StrCat("E", extent);
+      const std::string name =
+          own_symbols ? absl::StrCat("D", i, "_", shape.size()) : absl::StrCat("E", extent);
       symbols[name] = extent;
       shape.push_back(DimExpr::Symbol(name));
     }
@@ -86,7 +89,7 @@ absl::StatusOr<std::vector<Tensor>> RunForms(const Graph& graph, std::span<const
   for (const Attempt& attempt : Attempts(options)) {
     Graph form = graph;
     FixSmallInputs(form, inputs, attempt.fix_level);
-    const Symbols symbols = MakeDimsSymbolic(form, inputs, attempt.dynamic);
+    const Symbols symbols = MakeDimsSymbolic(form, inputs, attempt.dynamic, options.own_symbols);
     outputs = executor(std::move(form), inputs, symbols, attempt.fold);
     const bool wants_more =
         absl::IsUnimplemented(outputs.status()) || absl::IsInvalidArgument(outputs.status());

@@ -28,6 +28,9 @@ struct AttemptOptions {
   // A symbol for every extent but 1 of all inputs, or where that does not do of the first one; else
   // the shapes of the case.
   bool is_symbolic = false;
+  // With that: a symbol of its own for every extent, 1 too, so that what broadcasts is known only
+  // when the model runs.
+  bool own_symbols = false;
   // Try without folding first: where all inputs are constants folding leaves nothing to lower.
   bool without_folding = true;
 };

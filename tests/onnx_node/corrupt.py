@@ -9,11 +9,7 @@ where it accepts the model at all; otherwise there are none.
 """
 
 import argparse
-import os
-import pickle
 import random
-import resource
-import signal
 import struct
 import sys
 
@@ -22,6 +18,7 @@ import onnx
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
+import oracle
 from export import PLAIN, string, value
 
 # Where a number may break something: signs, zero, limits of widths, and what makes sizes overflow.
@@ -29,10 +26,6 @@ NUMBERS = [0, 1, -1, 2, 3, 7, -2, 100, -100, 2**15, 2**31 - 1, -2**31, 2**40, 2*
 FLOATS = [0.0, -1.0, 1.0, 0.5, float("nan"), float("inf"), -float("inf"), 1e30, 1e-30]
 TYPES = sorted(PLAIN)
 ELEMENTS_MAX = 1 << 16
-
-# What onnxruntime may take.
-ADDRESS_BYTES_MAX = 8 << 30
-SECONDS_MAX = 10
 
 
 def alter_attribute(rng, model):
@@ -201,42 +194,6 @@ def is_plain(case):
     return all(data is not None and not isinstance(data, list) for data in case.data_sets[0][0])
 
 
-def answer(model, inputs):
-    """Names and values of the outputs as onnxruntime has them; None when it refuses."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-        names = [output.name for output in session.get_outputs()]
-        results = session.run(None, inputs)
-    except Exception:  # whatever it says: it gave no answer
-        return None
-    return [(name, result) for name, result in zip(names, results)]
-
-
-def answer_apart(model, inputs):
-    """answer() in a process of its own: what is altered may crash onnxruntime, or never end."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(read)
-        resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_BYTES_MAX, ADDRESS_BYTES_MAX))
-        signal.alarm(SECONDS_MAX)
-        status = 1
-        try:
-            with os.fdopen(write, "wb") as out:
-                pickle.dump(answer(model, inputs), out)
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    with os.fdopen(read, "rb") as result:
-        data = result.read()
-    return pickle.loads(data) if os.waitpid(child, 0)[1] == 0 else None
-
-
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("output")
@@ -245,9 +202,6 @@ def main():
     parser.add_argument("--oracle", choices=["none", "onnxruntime"], default="none")
     arguments = parser.parse_args()
     rng = random.Random(arguments.seed)
-    if arguments.oracle == "onnxruntime":
-        global onnxruntime
-        import onnxruntime
     cases = [case for case in load_model_tests(kind="node") if is_plain(case)]
     cases.sort(key=lambda case: case.name)
     written = []
@@ -256,7 +210,9 @@ def main():
         if made is None:
             continue
         name, model, inputs = made
-        outputs = answer_apart(model, inputs) if arguments.oracle == "onnxruntime" else None
+        outputs = None
+        if arguments.oracle == "onnxruntime":
+            outputs = oracle.apart(oracle.onnxruntime_answer, model, inputs)
         text = model.SerializeToString()
         record = string("%d %s" % (len(written), name)) + struct.pack("<Q", len(text)) + text
         record += struct.pack("<I", len(inputs))

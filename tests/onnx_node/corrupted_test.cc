@@ -5,55 +5,22 @@
 #include <sys/resource.h>
 
 #include <chrono>
-#include <memory>
-#include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
-#include "base/bytes.h"
 #include "compiler/onnx/importer.h"
 #include "gtest/gtest.h"
 #include "kernels/op.h"
-#include "kernels/testing/op_test.h"
 #include "tests/onnx_node/attempts.h"
+#include "tests/onnx_node/expectations.h"
 #include "tests/onnx_node/lowered_run.h"
 #include "tests/onnx_node/node_cases.h"
 
 namespace stampmill {
 namespace {
 
-using Outputs = absl::StatusOr<std::vector<Tensor>>;
-
 constexpr std::chrono::seconds kTimeMax{20};
 constexpr rlim_t kMemoryMax = rlim_t{8} << 30;
-
-// Says what is wrong and with what: a node, or what the file itself has.
-void ExpectClearError(const absl::Status& status) {
-  EXPECT_TRUE(status.code() == absl::StatusCode::kInvalidArgument ||
-              status.code() == absl::StatusCode::kUnimplemented ||
-              status.code() == absl::StatusCode::kResourceExhausted)
-      << status;
-  bool says_where = false;
-  for (const char* const place :
-       {"node ", "input '", "output '", "value '", "opset", "name '", "tensor '", "graph"}) {
-    says_where = says_where || absl::StrContains(status.message(), place);
-  }
-  EXPECT_TRUE(says_where) << status;
-}
-
-void ExpectSame(const std::vector<Tensor>& got, const std::vector<Tensor>& want,
-                const std::string& whose) {
-  ASSERT_EQ(got.size(), want.size()) << whose;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const bool is_narrow = want[i].dtype() == DType::kF16 || want[i].dtype() == DType::kBF16;
-    const CaseTolerance tolerance = {.relative = is_narrow ? 2e-2 : 1e-3,
-                                     .absolute = is_narrow ? 1e-2 : 1e-5};
-    EXPECT_EQ(Difference(got[i], want[i], tolerance), "") << whose << ", output " << i;
-  }
-}
 
 class CorruptedTest : public testing::Test {
  public:
@@ -67,15 +34,9 @@ class CorruptedTest : public testing::Test {
 
  private:
   void Run() {
-    auto bytes = std::make_shared<std::string>(case_.model);
-    absl::StatusOr<ImportedModel> model = ImportOnnxBytes(AsBytes(*bytes), bytes);
+    const absl::StatusOr<ImportedModel> model = ImportCase(case_);
     if (!model.ok()) return ExpectClearError(model.status());
-    std::vector<Tensor> inputs;
-    for (const ValueId id : model->graph.inputs()) {
-      for (const CaseValue& given : case_.inputs) {
-        if (given.name == model->graph.value(id).name) inputs.push_back(given.tensor);
-      }
-    }
+    const std::vector<Tensor> inputs = InputsOf(case_, model->graph);
     ASSERT_EQ(inputs.size(), model->graph.inputs().size());
     const Outputs reference = RunForms(
         model->graph, inputs, {.is_symbolic = false},
@@ -88,17 +49,7 @@ class CorruptedTest : public testing::Test {
     const Outputs lowered = RunForms(model->graph, inputs, {.is_symbolic = false}, RunLowered);
     if (!lowered.ok()) ExpectClearError(lowered.status());
     if (reference.ok() && lowered.ok()) ExpectSame(*lowered, *reference, "lowered");
-    if (lowered.ok()) ExpectOracle(*model, *lowered);
-  }
-
-  void ExpectOracle(const ImportedModel& model, const std::vector<Tensor>& outputs) {
-    for (const CaseValue& want : case_.outputs) {
-      const std::vector<std::string>& names = model.graph.output_names();
-      for (size_t i = 0; i < names.size() && i < outputs.size(); ++i) {
-        if (names[i] != want.name || !want.tensor.valid()) continue;
-        ExpectSame({outputs[i]}, {want.tensor}, "oracle's");
-      }
-    }
+    if (lowered.ok()) ExpectOracle(case_, model->graph, *lowered);
   }
 
   const NodeCase& case_;
