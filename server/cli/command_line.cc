@@ -146,6 +146,10 @@ std::optional<int> CommandLine::Parse(int argc, char** argv) {
                                     ": got no value after its '='"));
     }
   }
+  // A flag that may be repeated takes one value each time: `--input x=x.npy model.onnx`.
+  for (CLI::Option* option : app_.get_options()) {
+    if (!option->get_positional()) option->allow_extra_args(false);
+  }
   std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   try {
     app_.parse(std::move(arguments));

@@ -19,11 +19,11 @@ struct Parsed {
   std::optional<int> exit;
   int threads = 1;
   bool verify = false;
-  std::vector<std::string> inputs;
+  std::vector<std::string> inputs, files;
   std::string output, error;
 };
 
-Parsed Parse(std::vector<std::string> arguments) {
+Parsed Parse(std::vector<std::string> arguments, bool takes_files = false) {
   Parsed parsed;
   CommandLine line("thing", "does the thing");
   line.app().add_option("--threads,--number", parsed.threads, "threads")->check(CLI::Range(1, 9));
@@ -31,6 +31,7 @@ Parsed Parse(std::vector<std::string> arguments) {
   line.app()
       .add_option("--input", parsed.inputs, "inputs")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  if (takes_files) line.app().add_option("FILE", parsed.files, "files");
   arguments.insert(arguments.begin(), "thing");
   std::vector<char*> pointers;
   for (std::string& argument : arguments) pointers.push_back(argument.data());
@@ -61,6 +62,14 @@ TEST(CommandLineTest, HelpIsPrintedAndDone) {
   EXPECT_EQ(parsed.exit, kExitDone);
   EXPECT_THAT(parsed.output, HasSubstr("--threads"));
   EXPECT_THAT(parsed.output, HasSubstr("does the thing"));
+}
+
+TEST(CommandLineTest, AFlagThatMayBeRepeatedLeavesWhatFollowsItsValue) {
+  const Parsed parsed =
+      Parse({"--input", "a", "--input", "b", "one.onnx", "two.onnx"}, /*takes_files=*/true);
+  EXPECT_FALSE(parsed.exit.has_value()) << parsed.error;
+  EXPECT_THAT(parsed.inputs, ElementsAre("a", "b"));
+  EXPECT_THAT(parsed.files, ElementsAre("one.onnx", "two.onnx"));
 }
 
 TEST(CommandLineTest, AWrongLineIsOneLineOfError) {
