@@ -47,6 +47,27 @@ int64_t NodeCost(const Expr& e) {
   }
 }
 
+int64_t NodeOperations(const Expr& e) {
+  constexpr int64_t kOfFunction = 14;
+  if (e.dtype() == DType::kI64 || e.dtype() == DType::kBool) return 0;
+  if (e.op() == ExprOp::kPow || e.op() == ExprOp::kAtan2) return kOfFunction;
+  if (e.op() >= ExprOp::kExp && e.op() <= ExprOp::kErf) return kOfFunction;
+  if (e.op() >= ExprOp::kAdd && e.op() <= ExprOp::kMax) return 1;
+  return e.op() >= ExprOp::kNeg && e.op() <= ExprOp::kSqrt ? 1 : 0;
+}
+
+template <typename NodeSum>
+int64_t SumOverNodes(std::span<const Expr> expressions, NodeSum of_node) {
+  absl::flat_hash_set<const void*> seen;
+  int64_t sum = 0;
+  for (const Expr& e : expressions) {
+    e.Visit([&](const Expr& node) {
+      if (seen.insert(node.id()).second) sum += of_node(node);
+    });
+  }
+  return sum;
+}
+
 }  // namespace
 
 bool DependsOn(const Expr& e, int32_t axis) {
@@ -168,14 +189,11 @@ std::vector<Expr> Expressions(const Nest& nest) {
 }
 
 int64_t CostOf(std::span<const Expr> expressions) {
-  absl::flat_hash_set<const void*> seen;
-  int64_t cost = 0;
-  for (const Expr& e : expressions) {
-    e.Visit([&](const Expr& node) {
-      if (seen.insert(node.id()).second) cost += NodeCost(node);
-    });
-  }
-  return std::max<int64_t>(cost, 1);
+  return std::max<int64_t>(SumOverNodes(expressions, NodeCost), 1);
+}
+
+int64_t OperationsOf(std::span<const Expr> expressions) {
+  return SumOverNodes(expressions, NodeOperations);
 }
 
 }  // namespace stampmill

@@ -45,4 +45,8 @@ std::vector<Expr> Expressions(const Nest& nest);
 // Rough cost of evaluating `e` for one element, in simple operations; shared nodes count once.
 int64_t CostOf(std::span<const Expr> expressions);
 
+// Operations on numbers in evaluating them for one element: not what finds places, compares,
+// chooses or converts. A function (exp, erf) counts as the terms of its shortest form.
+int64_t OperationsOf(std::span<const Expr> expressions);
+
 }  // namespace stampmill

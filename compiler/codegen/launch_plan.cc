@@ -271,8 +271,10 @@ LaunchPlan PlanNest(const Nest& nest, const Target& target) {
   LaunchPlan plan;
   plan.tasks = schedule.tasks;
   DimExpr kept = ElementCount(nest.kept);
-  std::vector<Expr> inner = InnerExpressions(nest);
-  plan.flops = kept * ElementCount(nest.reduced) * CostOf(inner);
+  plan.flops = kept * ElementCount(nest.reduced) * OperationsOf(InnerExpressions(nest));
+  if (!nest.per_element && !nest.reduced.empty()) {
+    plan.flops = plan.flops + kept * OperationsOf({&nest.result, 1});
+  }
   plan.bytes = BytesOf(nest.output);
   for (const Operand& operand : nest.operands) plan.bytes = plan.bytes + BytesOf(operand);
   return plan;
@@ -289,8 +291,8 @@ LaunchPlan PlanContraction(const Contraction& contraction, const Target& target)
     plan.tasks = schedule.tasks;
     plan.scratch_bytes = schedule.scratch_a_bytes + schedule.scratch_c_bytes;
   }
-  plan.flops = 2 * ElementCount(contraction.batch) * ElementCount(contraction.m) * contraction.n *
-               ElementCount(contraction.k);
+  DimExpr sums = ElementCount(contraction.batch) * ElementCount(contraction.m) * contraction.n;
+  plan.flops = sums * (2 * ElementCount(contraction.k) + OperationsOf({&contraction.result, 1}));
   plan.bytes = BytesOf(contraction.output);
   for (const Operand& operand : contraction.operands) plan.bytes = plan.bytes + BytesOf(operand);
   return plan;

@@ -217,6 +217,26 @@ TEST(LaunchPlanTest, GroupsOfPanelsAreEvenAndLargeWhereRowsArePackedForEach) {
   EXPECT_EQ(groups(49, 2048, 512), 32);  // tasks that follow each other share what is packed
 }
 
+TEST(LaunchPlanTest, CountsWhatIsComputedAndNotWhereItLies) {
+  Nest nest;
+  nest.kept = {S("H"), 64};
+  nest.reduced = {3};
+  nest.operands = {{DType::kF32, {S("H"), 64}}, {DType::kF32, {3}}};
+  const Expr place = C(0) + C(2);
+  const Expr pixel = Expr::GuardedLoad(DType::kF32, 0, {place, C(1)},
+                                       Expr::Binary(ExprOp::kLt, place, Expr::Dim(S("H"))),
+                                       Expr::Constant(DType::kF32, 0));
+  const Expr sum = Expr::Accumulator(DType::kF32, 0);
+  nest.reductions = {{.init = {Expr::Constant(DType::kF32, 0)},
+                      .update = {sum + pixel * Expr::Load(DType::kF32, 1, {C(2)})},
+                      .merge = {sum + Expr::Accumulator(DType::kF32, 1)},
+                      .result = sum}};
+  nest.result =
+      Expr::Binary(ExprOp::kMax, Expr::Reduced(DType::kF32, 0), Expr::Constant(DType::kF32, 0));
+  nest.output = {DType::kF32, nest.kept};
+  EXPECT_EQ(Value(PlanLaunch(nest, Target()).flops, {{"H", 5}}), 5 * 64 * (3 * 2 + 1));
+}
+
 TEST(LaunchPlanTest, PanelsAreWholeVectors) {
   Target widest = *Target::Parse("cpu:x86-64-v4");
   EXPECT_EQ(PanelWidth(384, DType::kF32, widest), 32);
