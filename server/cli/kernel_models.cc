@@ -85,6 +85,16 @@ std::string Attribute(absl::string_view text) {
   return out.Finish();
 }
 
+std::string Node(absl::string_view op_type, const std::vector<std::string>& inputs,
+                 absl::string_view output, const std::vector<std::string>& attributes) {
+  ProtoWriter node;
+  for (const std::string& input : inputs) node.Bytes(1, input);
+  node.Bytes(2, output);
+  node.Bytes(4, op_type);
+  for (const std::string& attribute : attributes) node.Bytes(5, Attribute(attribute));
+  return node.Finish();
+}
+
 KernelModelTensor F32(std::string name, std::vector<int64_t> shape) {
   return {.name = std::move(name), .dtype = DType::kF32, .shape = std::move(shape)};
 }
@@ -117,11 +127,12 @@ KernelModel Conv(const ConvSize& size) {
       .name = absl::StrCat(size.groups == 1 ? "conv " : "depthwise ", size.kernel, "x", size.kernel,
                            " ", channels, "x", size.height, "x", size.width),
       .op_type = "Conv",
-      .inputs = {F32("x", {1, size.inputs, size.height, size.width})},
+      .inputs = {F32("x", {1, size.height, size.width, size.inputs})},
       .weights = {F32("w", {size.outputs, size.inputs / size.groups, size.kernel, size.kernel})},
       .attributes = {absl::StrCat("kernel_shape=is:", size.kernel, ",", size.kernel),
                      absl::StrCat("pads=is:", pad, ",", pad, ",", pad, ",", pad),
                      absl::StrCat("group=i:", size.groups)},
+      .channels_last = true,
       .flops = 2 * pixels * out * taps,
       .bytes = 4 * (pixels * (in + out) + out * taps)};
 }
@@ -172,13 +183,18 @@ std::vector<KernelModel> AllKernelModels() {
 
 std::string SerializeKernelModel(const KernelModel& model, uint64_t seed) {
   std::mt19937_64 random(seed);
-  ProtoWriter node, graph;
-  for (const KernelModelTensor& tensor : model.inputs) node.Bytes(1, tensor.name);
-  for (const KernelModelTensor& tensor : model.weights) node.Bytes(1, tensor.name);
-  node.Bytes(2, "y");
-  node.Bytes(4, model.op_type);
-  for (const std::string& attribute : model.attributes) node.Bytes(5, Attribute(attribute));
-  graph.Bytes(1, node.Finish());
+  ProtoWriter graph;
+  std::vector<std::string> names;
+  for (const KernelModelTensor& tensor : model.inputs) names.push_back(tensor.name);
+  for (const KernelModelTensor& tensor : model.weights) names.push_back(tensor.name);
+  if (model.channels_last) {
+    graph.Bytes(1, Node("Transpose", {names[0]}, "x_first", {"perm=is:0,3,1,2"}));
+    names[0] = "x_first";
+    graph.Bytes(1, Node(model.op_type, names, "y_first", model.attributes));
+    graph.Bytes(1, Node("Transpose", {"y_first"}, "y", {"perm=is:0,2,3,1"}));
+  } else {
+    graph.Bytes(1, Node(model.op_type, names, "y", model.attributes));
+  }
   graph.Bytes(2, "kernel");
   for (const KernelModelTensor& tensor : model.weights) {
     graph.Bytes(5, Initializer(tensor, random));

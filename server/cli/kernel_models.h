@@ -23,8 +23,12 @@ struct KernelModel {
   std::vector<KernelModelTensor> inputs;   // of the model, in the operator's order
   std::vector<KernelModelTensor> weights;  // initialisers with random contents, after the inputs
   std::vector<std::string> attributes;     // "axis=i:-1", "kernel_shape=is:3,3"
-  double flops = 0;                        // 0: memory decides
-  double bytes = 0;                        // read and written at least once
+  // The model's first input and its output have four dims, the channels last, as between the
+  // operators of a compiled network; transposes stand around the operator, for the compiler to
+  // drop.
+  bool channels_last = false;
+  double flops = 0;  // 0: memory decides
+  double bytes = 0;  // read and written at least once
 };
 
 // The table of `bench kernel`.
