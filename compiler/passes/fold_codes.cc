@@ -29,9 +29,10 @@ using Codes = std::array<T, kCodes>;
 
 Expr Real(double value) { return Expr::Constant(DType::kF32, value); }
 
-// A real that is a whole number of a known interval of at most 256.
+// A real that is a whole number of a known interval of at most 256: `value` and `shift`.
 struct Code {
   Expr value;
+  double shift = 0;
   Expr before;  // what is rounded; of a byte in memory: invalid
   double least = 0;
   double greatest = 0;
@@ -59,11 +60,30 @@ bool IsByte(DType dtype) { return dtype == DType::kI8 || dtype == DType::kU8; }
 double Least(DType dtype) { return dtype == DType::kI8 ? -128 : 0; }
 double Greatest(DType dtype) { return dtype == DType::kI8 ? 127 : 255; }
 
-std::optional<Code> AsCode(const Expr& e) {
-  if (e.op() == ExprOp::kCast && e.dtype() == DType::kF32 && IsByte(e.operands()[0].dtype())) {
-    const DType dtype = e.operands()[0].dtype();
-    return Code{.value = e, .before = Expr(), .least = Least(dtype), .greatest = Greatest(dtype)};
+// The byte behind real(byte) or real(i32(byte) + constant).
+std::optional<Code> AsLoadedCode(const Expr& e) {
+  if (e.op() != ExprOp::kCast || e.dtype() != DType::kF32) return std::nullopt;
+  Expr byte = e.operands()[0];
+  double shift = 0;
+  if (byte.dtype() == DType::kI32) {
+    const bool adds = byte.op() == ExprOp::kAdd, subtracts = byte.op() == ExprOp::kSub;
+    if ((adds || subtracts) && byte.operands()[1].IsConstant()) {
+      shift = byte.operands()[1].constant_value() * (adds ? 1 : -1);
+      byte = byte.operands()[0];
+    }
+    if (byte.op() != ExprOp::kCast) return std::nullopt;
+    byte = byte.operands()[0];
   }
+  if (!IsByte(byte.dtype()) || std::abs(shift) > 65536) return std::nullopt;
+  return Code{.value = Expr::Cast(DType::kF32, byte),
+              .shift = shift,
+              .before = Expr(),
+              .least = Least(byte.dtype()) + shift,
+              .greatest = Greatest(byte.dtype()) + shift};
+}
+
+std::optional<Code> AsCode(const Expr& e) {
+  if (const std::optional<Code> loaded = AsLoadedCode(e)) return loaded;
   const auto upper = TakeClamp(e, ExprOp::kLt);
   if (!upper.has_value()) return std::nullopt;
   const auto lower = TakeClamp(upper->first, ExprOp::kGt);
@@ -81,33 +101,36 @@ std::optional<Code> AsCode(const Expr& e) {
   }
   if (rounded.op() != ExprOp::kRound) return std::nullopt;
   return Code{.value = e,
+              .shift = 0,
               .before = rounded.operands()[0],
               .least = lower->second,
               .greatest = upper->second};
 }
 
-// The arithmetic from one code to what is rounded next, as a list of operations on arrays.
+// The arithmetic from codes to what is rounded next, as a list of operations on arrays.
 class Tape {
  public:
-  Tape(const StageGraph& stages, const Stage& stage) : stages_(stages), stage_(stage) {}
+  Tape(const StageGraph& stages, const Stage& stage, size_t codes = 1)
+      : stages_(stages), stage_(stage), count_(codes) {}
 
-  // False where `e` is not arithmetic of one code and of constants, of one axis at most.
+  // False where `e` is not arithmetic of so many codes and of constants, of one axis at most.
   bool Record(const Expr& e) {
     result_ = Visit(e);
-    return result_ >= 0 && code_.has_value();
+    return result_ >= 0 && codes_.size() == count_;
   }
-  const Code& code() const { return *code_; }
+  const Code& code(size_t i = 0) const { return codes_[i]; }
   const std::optional<int32_t>& axis() const { return axis_; }
   int64_t channels() const { return channels_; }
 
   template <typename T, size_t N>
-  std::array<T, N> Run(const std::array<T, N>& input, int64_t channel) const {
+  std::array<T, N> Run(const std::array<T, N>& input, int64_t channel,
+                       const std::array<T, N>* second = nullptr) const {
     std::vector<std::array<T, N>> values(ops_.size());
     for (size_t i = 0; i < ops_.size(); ++i) {
       const Op& op = ops_[i];
       std::array<T, N>& to = values[i];
       if (op.op == ExprOp::kCoord) {
-        to = input;
+        to = op.a == 0 ? input : *second;
       } else if (op.a < 0) {
         to.fill(static_cast<T>(op.constants.size() == 1
                                    ? op.constants[0]
@@ -120,7 +143,7 @@ class Tape {
   }
 
  private:
-  // kCoord: the code. Without operands: constants, one or one for each channel.
+  // kCoord: code number a. Without operands: constants, one or one for each channel.
   struct Op {
     ExprOp op = ExprOp::kConstant;
     int a = -1;
@@ -154,9 +177,10 @@ class Tape {
     if (e.IsConstant()) return Push({.constants = {static_cast<float>(e.constant_value())}});
     if (e.op() == ExprOp::kLoad) return VisitLoad(e);
     if (const std::optional<Code> code = AsCode(e)) {
-      if (code_.has_value()) return -1;
-      code_ = code;
-      return Push({.op = ExprOp::kCoord, .constants = {}});
+      if (codes_.size() == count_) return -1;
+      codes_.push_back(*code);
+      return Push(
+          {.op = ExprOp::kCoord, .a = static_cast<int>(codes_.size()) - 1, .constants = {}});
     }
     if (e.op() != ExprOp::kAdd && e.op() != ExprOp::kSub && e.op() != ExprOp::kMul &&
         e.op() != ExprOp::kDiv) {
@@ -197,7 +221,8 @@ class Tape {
   const Stage& stage_;
   std::vector<Op> ops_;
   absl::flat_hash_map<const void*, int> places_;
-  std::optional<Code> code_;
+  size_t count_;
+  std::vector<Code> codes_;
   std::optional<int32_t> axis_;
   int64_t channels_ = 1;
   int result_ = -1;
@@ -244,6 +269,82 @@ Codes<float> Apply(const Codes<float>& x, float factor, float offset) {
   return y;
 }
 
+Codes<float> AllOf(const Code& code) {
+  Codes<float> all;
+  for (size_t n = 0; n < kCodes; ++n) {
+    all[n] = static_cast<float>(std::min(code.least + static_cast<double>(n), code.greatest));
+  }
+  return all;
+}
+
+// What is tried near a tie, where a unit in the last place decides: 0, 1, -1, 2, ... of them.
+constexpr int kTries = 9;
+double Side(int number) { return (number & 1) != 0 ? (number + 1) / 2 : -number / 2; }
+float Neighbour(double factor, int number) {
+  return static_cast<float>(factor + std::abs(factor) * std::exp2(-24) * Side(number));
+}
+// By units of what products with codes have in the last place.
+float Moved(double offset, int number) {
+  return static_cast<float>(offset + std::exp2(-18) * Side(number));
+}
+
+// round(x * x_factor + (y * y_factor + offset)), clamped, of two codes: a sum of two rounded
+// tensors, rounded.
+struct Sum {
+  Code x, y;
+  float x_factor = 0, y_factor = 0, offset = 0;
+};
+
+// As it is computed where the second code is one of them.
+Codes<float> Apply(const Sum& sum, const Codes<float>& x, float y) {
+  const float rest = y * sum.y_factor + sum.offset;
+  return Apply(x, sum.x_factor, rest);
+}
+
+bool Agrees(const Sum& sum, const Goal& goal, const std::vector<Codes<float>>& want) {
+  Codes<float> x = AllOf(sum.x);
+  const Codes<float> y = AllOf(sum.y);
+  for (float& value : x) value -= static_cast<float>(sum.x.shift);
+  for (size_t n = 0; n < kCodes; ++n) {
+    Codes<float> got = Apply(sum, x, y[n] - static_cast<float>(sum.y.shift));
+    for (float& value : got) {
+      value = std::clamp(value, static_cast<float>(goal.least), static_cast<float>(goal.greatest));
+    }
+    if (got != want[n]) return false;
+  }
+  return true;
+}
+
+std::optional<Sum> FitSum(const StageGraph& stages, const Stage& stage, const Goal& goal) {
+  Tape tape(stages, stage, 2);
+  if (!tape.Record(goal.before) || tape.axis().has_value()) return std::nullopt;
+  Sum sum{.x = tape.code(0), .y = tape.code(1)};
+  const Codes<float> x = AllOf(sum.x), y = AllOf(sum.y);
+  std::vector<Codes<float>> want;
+  for (const float second : y) {
+    Codes<float> all;
+    all.fill(second);
+    want.push_back(tape.Run(x, 0, &all));
+    for (float& value : want.back()) {
+      if (!(std::abs(value) < 1e30f)) return std::nullopt;
+      value = std::clamp(std::nearbyint(value) + static_cast<float>(goal.zero),
+                         static_cast<float>(goal.least), static_cast<float>(goal.greatest));
+    }
+  }
+  const std::array<double, 3> ys = {0, 0, 1};
+  const std::array<double, 3> plane = tape.Run(std::array<double, 3>{0, 1, 0}, 0, &ys);
+  const double x_factor = plane[1] - plane[0], y_factor = plane[2] - plane[0];
+  const double offset = plane[0] + goal.zero + x_factor * sum.x.shift + y_factor * sum.y.shift;
+  if (!(std::abs(x_factor) + std::abs(y_factor) + std::abs(offset) < 1e6)) return std::nullopt;
+  for (int n = 0; n < kTries * kTries; ++n) {
+    sum.x_factor = Neighbour(x_factor, n / kTries / 3);
+    sum.y_factor = Neighbour(y_factor, n / kTries % 3);
+    sum.offset = Moved(offset, n % kTries);
+    if (Agrees(sum, goal, want)) return sum;
+  }
+  return std::nullopt;
+}
+
 // The chain from a code to a goal, and what is found for it.
 class Chain {
  public:
@@ -288,11 +389,9 @@ class Chain {
   }
 
   bool FitChannel(int64_t channel) {
-    Codes<float> want, got;
-    for (size_t n = 0; n < kCodes; ++n) {
-      want[n] = got[n] =
-          static_cast<float>(std::min(code().least + static_cast<double>(n), code().greatest));
-    }
+    Codes<float> want = AllOf(code()), got = want;
+    for (float& value : got) value -= static_cast<float>(code().shift);
+    exact_.fill(true);
     for (size_t i = 0; i < tapes_.size(); ++i) {
       const bool last = i + 1 == tapes_.size();
       const double zero = last ? goal_.zero : 0;
@@ -304,7 +403,7 @@ class Chain {
         value = std::clamp(std::nearbyint(value) + static_cast<float>(zero),
                            static_cast<float>(least), static_cast<float>(greatest));
       }
-      if (!FitStep(i, channel, want, next, least, greatest, zero, got)) return false;
+      if (!FitStep(i, channel, next, least, greatest, zero, got)) return false;
       want = next;
     }
     return CheckEnd(want, got);
@@ -312,28 +411,24 @@ class Chain {
 
   // A factor and an offset by which `got` becomes `next` where that is not clamped. Near a tie a
   // unit in the last place decides: the neighbours of the first choice are tried too.
-  bool FitStep(size_t i, int64_t channel, const Codes<float>& want, const Codes<float>& next,
-               double least, double greatest, double zero, Codes<float>& got) {
+  bool FitStep(size_t i, int64_t channel, const Codes<float>& next, double least, double greatest,
+               double zero, Codes<float>& got) {
     const std::array<double, 2> line = tapes_[i].Run(std::array<double, 2>{0, 1}, channel);
-    const double factor = line[1] - line[0], offset = line[0] + zero;
+    const double factor = line[1] - line[0];
+    const double offset = line[0] + zero + (i == 0 ? factor * code().shift : 0);
     if (!(std::abs(factor) < 1e6) || !(std::abs(offset) < 1e6)) return false;
-    constexpr int kTries = 9;
     for (int n = 0; n < kTries * kTries; ++n) {
-      const auto moved = [](double x, double unit, int by) {
-        return static_cast<float>(x + unit * ((by & 1) != 0 ? (by + 1) / 2 : -by / 2));
-      };
-      // Units of what the product has in the last place.
-      const float b = moved(offset, std::exp2(-18), n % kTries);
-      const float a = moved(factor, std::abs(factor) * std::exp2(-24), n / kTries);
+      const float a = Neighbour(factor, n / kTries), b = Moved(offset, n % kTries);
       const Codes<float> y = Apply(got, a, b);
       bool agrees = true;
       for (size_t c = 0; c < kCodes; ++c) {
-        const bool free = want[c] == got[c] && next[c] > least && next[c] < greatest;
+        const bool free = exact_[c] && next[c] > least && next[c] < greatest;
         agrees &= !free || y[c] == next[c];
       }
       if (!agrees) continue;
       steps_[i].factor.push_back(a);
       steps_[i].offset.push_back(b);
+      for (size_t c = 0; c < kCodes; ++c) exact_[c] &= y[c] == next[c];
       got = y;
       return true;
     }
@@ -361,6 +456,7 @@ class Chain {
   std::optional<int32_t> axis_;
   int64_t channels_ = 1;
   std::vector<Step> steps_;
+  Codes<bool> exact_;  // of the current channel: codes that no clamp was left out for
   std::vector<float> least_, greatest_;
   bool needs_limits_ = false;
 };
@@ -382,6 +478,7 @@ class CodeFolder {
     if (const std::optional<Goal> goal = AsGoal(e)) {
       Chain chain(stages_, stage_, *goal);
       if (chain.Find() && HasRoom() && chain.Fit()) return Shortened(chain, *goal);
+      if (const std::optional<Sum> sum = FitSum(stages_, stage_, *goal)) return Summed(*sum, *goal);
     }
     if (e.operands().empty() || IsLoad(e)) return e;
     std::vector<Expr> operands;
@@ -391,6 +488,21 @@ class CodeFolder {
       same &= operands.back().id() == operand.id();
     }
     return same ? e : e.WithOperands(std::move(operands));
+  }
+
+  Expr Summed(const Sum& sum, const Goal& goal) {
+    const Expr x = Fold(sum.x.value), y = Fold(sum.y.value);
+    const auto scaled = [](const Expr& e, float factor) {
+      return e * Real(static_cast<double>(factor));
+    };
+    Expr all = scaled(y, sum.y_factor) + Real(static_cast<double>(sum.offset));
+    all = scaled(x, sum.x_factor) + all;
+    return Ended(Expr::Unary(ExprOp::kRound, all), goal);
+  }
+
+  static Expr Ended(const Expr& rounded, const Goal& goal) {
+    const Expr clamped = Clamped(rounded, Real(goal.least), Real(goal.greatest));
+    return goal.byte == DType::kInvalid ? clamped : Expr::Cast(goal.byte, clamped);
   }
 
   // Each step may bring two operands, the end two more.
@@ -405,11 +517,11 @@ class CodeFolder {
     for (const Step& step : chain.steps()) x = Applied(step, x, chain.axis());
     const bool limits = chain.needs_limits() || (unclamped && !SpansAll(chain, goal));
     if (goal.byte == DType::kInvalid) {
-      if (!limits) return Clamped(x, Real(goal.least), Real(goal.greatest));
+      if (!limits) return Ended(x, goal);
       return Clamped(x, PerChannel(chain.least(), DType::kF32, chain.axis()),
                      PerChannel(chain.greatest(), DType::kF32, chain.axis()));
     }
-    Expr byte = Expr::Cast(goal.byte, Clamped(x, Real(goal.least), Real(goal.greatest)));
+    Expr byte = Ended(x, goal);
     if (!limits) return byte;
     byte = Expr::Binary(ExprOp::kMax, byte, PerChannel(chain.least(), goal.byte, chain.axis()));
     return Expr::Binary(ExprOp::kMin, byte, PerChannel(chain.greatest(), goal.byte, chain.axis()));
@@ -442,6 +554,9 @@ class CodeFolder {
     };
     const bool scales = !is(step.factor, 1), moves = !is(step.offset, 0);
     if (!scales && !moves) return x;
+    const bool whole = std::all_of(step.offset.begin(), step.offset.end(),
+                                   [](float v) { return v == std::nearbyint(v); });
+    if (!scales && whole) return x + PerChannel(step.offset, DType::kF32, axis);
     Expr y = x;
     if (scales) y = y * PerChannel(step.factor, DType::kF32, axis);
     if (moves) y = y + PerChannel(step.offset, DType::kF32, axis);

@@ -390,6 +390,35 @@ TEST(PassesTest, AChainOfRoundingsIsAProductAndASumEach) {
   }
 }
 
+// All pairs of codes of two tensors.
+TEST(PassesTest, TheRoundedSumOfTwoCodesIsTwoProductsAndTwoSums) {
+  for (const bool bytes : {false, true}) {
+    Sketch s({N(), 256});
+    const ValueId z = s.graph.AddInput("z", DType::kF32, {N(), 256});
+    const Scheme first = MakeScheme(s, DType::kI8, 0.013, -9);
+    const Scheme second = MakeScheme(s, DType::kU8, 0.0271, 33);
+    const Scheme third = MakeScheme(s, DType::kI8, 0.0293, 17);
+    ValueId y = s.Op("Add", {Rounded(s, s.x, first), Rounded(s, z, second)});
+    y = s.Op("QuantizeLinear", {y, third.scale, third.zero});
+    if (!bytes) y = s.Op("DequantizeLinear", {y, third.scale, third.zero});
+    std::vector<double> xs, zs;
+    for (int i = 0; i < 256; ++i) {
+      for (int j = 0; j < 256; ++j) {
+        xs.push_back(0.013 * (i - 128 + 9));
+        zs.push_back(0.0271 * (j - 33));
+      }
+    }
+    const StageGraph stages = CheckFusion(
+        s.Done({y}), {Values(DType::kF32, {256, 256}, xs), Values(DType::kF32, {256, 256}, zs)});
+    ASSERT_EQ(stages.stages.size(), 1u) << stages.ToString();
+    int products = 0;
+    std::get<Nest>(stages.stages[0].body).result.Visit([&](const Expr& e) {
+      products += e.op() == ExprOp::kMul ? 1 : 0;
+    });
+    EXPECT_EQ(products, bytes ? 4 : 5) << stages.ToString();
+  }
+}
+
 TEST(PassesTest, RoundingToTheSameCodesAgainIsNothing) {
   Sketch s({N(), 5});
   const Scheme scheme = MakeScheme(s, DType::kU8, 0.0173, 117);
