@@ -294,13 +294,22 @@ absl::StatusOr<std::vector<Tensor>> DynamicReference(const ReferenceArguments& a
   return outputs;
 }
 
-// The least or greatest of 0 and everything; NaN counts for nothing. `beats` is kLt or kGt.
-Reduction FromZero(const Expr& x, ExprOp beats) {
-  const Expr best = Expr::Accumulator(x.dtype(), 0), other = Expr::Accumulator(x.dtype(), 1);
-  return {.init = {Expr::Constant(x.dtype(), 0)},
-          .update = {Expr::Select(Expr::Binary(beats, x, best), x, best)},
-          .merge = {Expr::Select(Expr::Binary(beats, other, best), other, best)},
-          .result = best};
+// The least and the greatest of 0 and everything, in the halves of one u64; NaN counts for nothing.
+Reduction RangeWithZero(const Expr& x) {
+  const auto better = [](ExprOp beats, const Expr& a, const Expr& b) {
+    return Expr::Select(Expr::Binary(beats, a, b), a, b);
+  };
+  const auto found = [&](int32_t i) { return Expr::Accumulator(x.dtype(), i); };
+  const auto bits = [&](int32_t i) {
+    return Expr::Cast(DType::kU64, Expr::BitCast(DType::kU32, found(i)));
+  };
+  const Expr zero = Expr::Constant(x.dtype(), 0);
+  const Expr high = Expr::Binary(ExprOp::kShiftLeft, bits(1), Expr::ConstantInt(DType::kU64, 32));
+  return {
+      .init = {zero, zero},
+      .update = {better(ExprOp::kLt, x, found(0)), better(ExprOp::kGt, x, found(1))},
+      .merge = {better(ExprOp::kLt, found(2), found(0)), better(ExprOp::kGt, found(3), found(1))},
+      .result = Expr::Binary(ExprOp::kBitOr, bits(0), high)};
 }
 
 absl::Status LowerDynamic(LowerContext& context) {
@@ -312,34 +321,40 @@ absl::Status LowerDynamic(LowerContext& context) {
     return context.HasOutput(i) ? outputs[i] : context.NewValue(dtype, {}, "range");
   };
   const ValueId scale_value = value_of(1, real), zero_value = value_of(2, DType::kU8);
-  const ValueId least_value = context.NewValue(real, {}, "least");
-  Shape reduced = shape;
-  if (reduced.empty()) reduced = {1};
-  const auto emit_range = [&](ExprOp op, ValueId value, bool scales) {
-    StageOperands operands;
-    const Expr x = operands.Load(operands.AddInput(context, 0), Coords(0, shape.size()));
-    Nest nest{.reduced = reduced, .reductions = {FromZero(x, op)}};
-    const Expr found = Expr::Reduced(real, 0);
-    nest.result = found;
-    if (scales) {
-      const Expr least = operands.Load(operands.Add(least_value, real, {}), {});
-      const Expr range = Expr::Select(Equal(found, least), constant(1), found - least);
-      nest.result = range / constant(255);
-    }
-    nest.output = {.dtype = real, .shape = {}};
+  const ValueId range_value = context.NewValue(DType::kU64, {}, "least and greatest");
+  const auto emit_scalar = [&](StageOperands operands, const Expr& result, ValueId value) {
+    Nest nest{.result = result, .output = {.dtype = result.dtype(), .shape = {}}};
     EmitNest(context, std::move(operands), std::move(nest), value);
   };
-  emit_range(ExprOp::kLt, least_value, false);
-  emit_range(ExprOp::kGt, scale_value, true);
+  // The half of the range that begins at a bit.
+  const auto half = [&](StageOperands& operands, int64_t first_bit) {
+    const Expr both = operands.Load(operands.Add(range_value, DType::kU64, {}), {});
+    const Expr shifted =
+        Expr::Binary(ExprOp::kShiftRight, both, Expr::ConstantInt(DType::kU64, first_bit));
+    return Expr::BitCast(real, Expr::Cast(DType::kU32, shifted));
+  };
   {
     StageOperands operands;
-    const Expr least = operands.Load(operands.Add(least_value, real, {}), {});
+    const Expr x = operands.Load(operands.AddInput(context, 0), Coords(0, shape.size()));
+    Nest nest{.reduced = shape, .reductions = {RangeWithZero(x)}};
+    if (shape.empty()) nest.reduced = {1};
+    nest.result = Expr::Reduced(DType::kU64, 0);
+    nest.output = {.dtype = DType::kU64, .shape = {}};
+    EmitNest(context, std::move(operands), std::move(nest), range_value);
+  }
+  {
+    StageOperands operands;
+    const Expr least = half(operands, 0), greatest = half(operands, 32);
+    const Expr range = Expr::Select(Equal(greatest, least), constant(1), greatest - least);
+    emit_scalar(std::move(operands), range / constant(255), scale_value);
+  }
+  {
+    StageOperands operands;
+    const Expr least = half(operands, 0);
     const Expr scale = operands.Load(operands.Add(scale_value, real, {}), {});
     const Expr zero = Maximum(constant(0), Minimum(constant(255), constant(0) - least / scale));
-    Nest nest;
-    nest.result = Expr::Cast(DType::kU8, Expr::Unary(ExprOp::kRound, zero));
-    nest.output = {.dtype = DType::kU8, .shape = {}};
-    EmitNest(context, std::move(operands), std::move(nest), zero_value);
+    emit_scalar(std::move(operands), Expr::Cast(DType::kU8, Expr::Unary(ExprOp::kRound, zero)),
+                zero_value);
   }
   if (!context.HasOutput(0)) return absl::OkStatus();
   StageOperands operands;
