@@ -1,7 +1,8 @@
 """A request that a model cannot answer fails alone, and says why; those beside it are answered.
 
-The models are real ones: a text detector whose skip connections meet only where height and width
-are multiples of 32, and a sentence encoder with a vocabulary.
+Two models are real ones: a text detector whose skip connections meet only where height and width
+are multiples of 32, and a sentence encoder with a vocabulary. A third needs memory for the square
+of what it is given.
 """
 
 import os
@@ -11,8 +12,10 @@ import threading
 import unittest
 
 import numpy
+import onnx
 import tritonclient.grpc
 import tritonclient.http
+from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
 from tests import unittest_xml
@@ -24,9 +27,25 @@ REQUESTS = 8
 VOCABULARY = 30522
 
 
+def square_model():
+    """y: sums of rows of softmax(x - x transposed)."""
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "axis"], ["column"]),
+        helper.make_node("Sub", ["x", "column"], ["d"]),
+        helper.make_node("Softmax", ["d"], ["e"], axis=0),
+        helper.make_node("ReduceSum", ["e", "axis"], ["y"], keepdims=0),
+    ]
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    axis = numpy_helper.from_array(numpy.array([1]), "axis")
+    graph = helper.make_graph(nodes, "square", info[:1], info[1:], [axis])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
 def setUpModule():
     global SERVER
     folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+    os.makedirs(os.path.join(folder, "square", "1"))
+    onnx.save(square_model(), os.path.join(folder, "square", "1", "model.onnx"))
     for model in zoo.models("ocr-det,minilm3"):
         os.makedirs(os.path.join(folder, model.name, "1"))
         shutil.copyfile(model.path, os.path.join(folder, model.name, "1", "model.onnx"))
@@ -36,7 +55,7 @@ def setUpModule():
                 "max_batch_size: %d dynamic_batching { preferred_batch_size: [ %d ] "
                 "max_queue_delay_microseconds: 2000000 }" % (2 * REQUESTS, REQUESTS)
             )
-    SERVER = daemon.Daemon(["--model-repository=" + folder])
+    SERVER = daemon.Daemon(["--model-repository=" + folder, "--device-memory-budget=1GiB"])
 
 
 def tearDownModule():
@@ -116,6 +135,22 @@ class RefusedAloneTest(unittest.TestCase):
                 self.expect_refused(refused, status, "Add", "= %d)" % height)
                 again = client.infer("ocr-det", image(32), "fetch_name_0")
                 numpy.testing.assert_array_equal(again, want)
+            client.client.close()
+
+        self.for_both_protocols(check)
+
+    def test_memory_beyond_the_budget_is_refused_before_it_is_taken(self):
+        def check(module, status):
+            client = Client(module)
+            line = lambda n: {"x": numpy.linspace(0, 1, n, dtype=numpy.float32)}
+            want = client.infer("square", line(100), "y")
+            numpy.testing.assert_allclose(want.sum(), 100, rtol=1e-4)
+            before = SERVER.resident_bytes()
+            refused = client.infer("square", line(30000), "y")
+            exhausted = {"400": "503"}.get(status, "StatusCode.RESOURCE_EXHAUSTED")
+            self.expect_refused(refused, exhausted, "square", "--device-memory-budget")
+            self.assertLess(SERVER.resident_bytes() - before, 64 << 20)
+            numpy.testing.assert_array_equal(client.infer("square", line(100), "y"), want)
             client.client.close()
 
         self.for_both_protocols(check)
