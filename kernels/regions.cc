@@ -391,7 +391,7 @@ absl::Status LowerRoiAlign(LowerContext& context) {
                                          roi.half_pixel ? 1 : 0, roi.ratio, scale},
                        .operands = {{.dtype = dtype, .shape = x},
                                     {.dtype = DType::kF32, .shape = boxes},
-                                    {.dtype = DType::kI64, .shape = {boxes[0]}}},
+                                    {.dtype = DType::kI64, .shape = context.InputShape(2)}},
                        .outputs = {{.dtype = dtype, .shape = *context.output(0).shape}},
                        .dims = {x[0], x[1], x[2], x[3], roi.height, roi.width},
                        .tasks = boxes[0],

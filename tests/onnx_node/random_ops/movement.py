@@ -52,7 +52,8 @@ def squeeze(draw):
     shape = draw.shape()
     ones = [axis for axis, extent in enumerate(shape) if extent == 1]
     chosen = [axis - (len(shape) if draw.chance(0.3) else 0) for axis in ones if draw.chance(0.7)]
-    axes = ints(*chosen) if chosen else None
+    # Without axes dims that requests choose stay, 1 or not: only where there is none.
+    axes = ints(*(chosen or ones)) if ones else None
     return Case("Squeeze", [draw.array(draw.choice(ALL), shape), axes])
 
 
