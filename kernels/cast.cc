@@ -25,7 +25,6 @@ absl::StatusOr<DType> TargetType(const Node& node) {
 absl::Status FollowCast(InferContext& context, DType to) {
   const std::vector<DimExpr>* contents = context.InputSymbolic(0);
   if (contents == nullptr) return absl::OkStatus();
-  // As floats they are compared: what is computed from them is not followed.
   if (to == DType::kI64 || to == DType::kI32 || to == DType::kF32 || to == DType::kF64) {
     context.SetOutputSymbolic(0, *contents);
   } else if (to == DType::kBool) {

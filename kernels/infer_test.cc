@@ -128,6 +128,20 @@ TEST_F(InferTest, RangeOfFloatsFromAHalfToADimIsNotFollowed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
 }
 
+TEST_F(InferTest, WholeFloatsOfDimsAreFollowedUnlessTheyAreDivided) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, kS});
+  const ValueId s = Op("Cast", {DimOf(x, 1)}, {{"to", int64_t{1}}});
+  const ValueId two = graph_.AddConstant("two", Values(DType::kF32, {1}, {2}));
+  const auto zeros = [&](ValueId length) {
+    return Op("ConstantOfShape", {Op("Cast", {length}, {{"to", int64_t{7}}})});
+  };
+  const ValueId y = zeros(Op("Add", {Op("Mul", {s, two}), two}));
+  ASSERT_TRUE(Infer(y).ok());
+  EXPECT_EQ(graph_.value(y).shape->at(0), kS * 2 + 2);
+  const absl::Status status = Infer(zeros(Op("Div", {s, two})));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
+}
+
 TEST_F(InferTest, SqueezeWithoutAxesLeavesWhatRequestsChoose) {
   const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 1, kS});
   const ValueId y = Op("Squeeze", {x});

@@ -189,11 +189,23 @@ absl::Status FollowMoves(InferContext& context, std::span<const size_t> data, Re
   return absl::OkStatus();
 }
 
+namespace {
+
+// Whether floats that are whole numbers, as dims and counters of loops that were cast, stay whole
+// and compute as integers do: up to 2^24 in f32, which no tensor's dims come near.
+bool KeepsWholeNumbers(const Node& node) {
+  constexpr absl::string_view kOps[] = {"Add", "Max", "Min", "Mul", "Sub", "Sum", "Where"};
+  return std::ranges::find(kOps, node.op_type) != std::end(kOps);
+}
+
+}  // namespace
+
 absl::Status FollowElements(InferContext& context, FollowFunction follow) {
   const Shape* shape = context.OutputShape(0);
   if (follow == nullptr || shape == nullptr || !IsConstant(*shape)) return absl::OkStatus();
-  // What is followed computes as integers do.
-  if (IsFloat(context.OutputDType(0))) return absl::OkStatus();
+  if (IsFloat(context.OutputDType(0)) && !KeepsWholeNumbers(context.node())) {
+    return absl::OkStatus();
+  }
   const Dims dims = ConstantShape(*shape);
   int64_t count = 1;
   for (const int64_t dim : dims) {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <variant>
@@ -90,9 +91,19 @@ ValueId Resolver::AddDims(const DimExpr& dim, Scope& scope) {
     InferConstant(scope.graph.value(id));
     return id;
   }
+  const ValueId vector = AddShape({dim}, scope);
+  scope.graph.value(vector).shape = Shape{};
+  return vector;
+}
+
+ValueId Resolver::AddShape(const Shape& dims, Scope& scope) {
   Node node = {.op_type = "Dims", .domain = "stampmill", .name = Fresh("dim")};
-  node.attributes["contents"] = dim.ToString();  // tells them apart
-  for (const std::string& symbol : dim.Symbols()) {
+  node.attributes["contents"] = ToString(dims);  // tells them apart
+  std::set<std::string> symbols;
+  for (const DimExpr& dim : dims) {
+    for (std::string& symbol : dim.Symbols()) symbols.insert(std::move(symbol));
+  }
+  for (const std::string& symbol : symbols) {
     // What the host reads is there before what depends on it.
     const auto read = reads_.find(symbol);
     if (read != reads_.end()) node.inputs.push_back(Use(read->second, scope));
@@ -100,8 +111,8 @@ ValueId Resolver::AddDims(const DimExpr& dim, Scope& scope) {
   return AddOperator(std::move(node),
                      {.name = "dim",
                       .dtype = DType::kI64,
-                      .shape = Shape{},
-                      .symbolic = std::vector<DimExpr>{dim}},
+                      .shape = Shape{static_cast<int64_t>(dims.size())},
+                      .symbolic = dims},
                      scope);
 }
 
@@ -416,7 +427,7 @@ void CollectNeeded(const Graph& graph, Symbols& symbols) {
   for (const NodeId id : graph.Order()) {
     const Node& node = graph.node(id);
     if (node.domain == "stampmill" && node.op_type == "Dims") {
-      AddSymbols((*graph.value(node.outputs[0]).symbolic)[0], symbols);
+      for (const DimExpr& dim : *graph.value(node.outputs[0]).symbolic) AddSymbols(dim, symbols);
     }
     for (const auto& [name, attribute] : node.attributes) {
       const auto* body = std::get_if<std::shared_ptr<const Graph>>(&attribute);

@@ -322,6 +322,53 @@ TEST(LoopTest, WhatItCarriesUnchangedIsNotCarried) {
   EXPECT_LE(stages.stages.size(), 4u) << stages.ToString();
 }
 
+TEST(LoopTest, ACounterThatIsAddedToInFloatsIsFollowed) {
+  Sketch s, body;
+  const ValueId x = s.Input("x", DType::kF32, {T(), 3});
+  body.Input("i");
+  const ValueId go = body.Input("go"), sum = body.Input("sum"), count = body.Input("count");
+  const ValueId rows = body.Input("rows");
+  const ValueId more = body.Op(
+      "Cast", {body.Op("Add", {body.Op("Cast", {count}, {{"to", int64_t{1}}}), body.Number(1)})},
+      {{"to", int64_t{7}}});
+  const auto vector = [&](ValueId v) { return body.Op("Reshape", {v, body.Axes({1})}); };
+  const ValueId row = body.Op("Slice", {rows, vector(count), vector(more), body.Axes({0})});
+  const ValueId next = body.Op(
+      "Add", {sum, body.Op("ReduceSum", {row, body.Axes({0})}, {{"keepdims", int64_t{0}}})});
+  const std::vector<ValueId> results =
+      s.Ops("Loop",
+            {s.DimOf(x, 0), kNoValue, s.Constant(Values(DType::kF32, {3}, {0, 0, 0})), s.Int(0), x},
+            2, {{"body", body.Body({go, next, more}, 1)}});
+  Check(s.Done(results), {{X({4, 3})}, {X({1, 3})}});
+}
+
+TEST(LoopTest, OneElementKeepsTheRankThatItBeginsWith) {
+  Sketch s, body;
+  const ValueId x = s.Input("x", DType::kF32, {T(), 3});
+  body.Input("i");
+  const ValueId go = body.Input("go"), total = body.Input("total");
+  const ValueId one = body.Constant(Values(DType::kF32, {1}, {1}));
+  const std::vector<ValueId> results =
+      s.Ops("Loop", {s.DimOf(x, 0), kNoValue, s.Number(0)}, 1,
+            {{"body", body.Body({go, body.Op("Add", {total, one})}, 0)}});
+  Check(s.Done({s.Op("Reshape", {results[0], s.Axes({1})})}), {{X({4, 3})}, {X({1, 3})}});
+}
+
+TEST(LoopTest, AStartThatNoIterationReadsHasAnyShape) {
+  Sketch s, body;
+  const ValueId x = s.Input("x", DType::kF32, {T(), 3});
+  const ValueId i = body.Input("i");
+  const ValueId go = body.Input("go");
+  body.Input("last");
+  const ValueId rows = body.Input("rows");
+  const ValueId next = body.Op("Mul", {rows, body.Op("Cast", {i}, {{"to", int64_t{1}}})});
+  const auto graph = [&](ValueId trips) {
+    return s.Ops("Loop", {trips, kNoValue, s.Number(7), x}, 1,
+                 {{"body", body.Body({go, next}, 1)}});
+  };
+  Check(s.Done(graph(s.Op("Add", {s.DimOf(x, 0), s.Int(1)}))), {{X({4, 3})}, {X({1, 3})}});
+}
+
 TEST(LoopTest, AShapeThatChangesBetweenIterationsIsRefused) {
   Sketch s, body;
   const ValueId x = s.Input("x", DType::kF32, {4, 3});

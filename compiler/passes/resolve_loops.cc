@@ -140,6 +140,48 @@ void Resolver::FindSteps(const Repeat& repeat, Scope& body, const std::vector<Re
   }
 }
 
+absl::Status Resolver::StartUnread(const Repeat& repeat, Carried& carried, const Ref& result,
+                                   Scope& scope) {
+  const Value& end = result.scope->graph.value(result.id);
+  if (*scope.graph.value(carried.start.id).shape == *end.shape) return absl::OkStatus();
+  if (repeat.count.LowerBound().value_or(0) < 1 || MentionsAny(*end.shape, repeat.iteration)) {
+    return absl::OkStatus();
+  }
+  const auto reads = [&](std::span<const ValueId> ids) {
+    return std::find(ids.begin(), ids.end(), carried.source_input) != ids.end();
+  };
+  if (reads(repeat.source->outputs())) return absl::OkStatus();
+  for (const NodeId id : repeat.source->Order()) {
+    if (reads(repeat.source->node(id).inputs)) return absl::OkStatus();
+  }
+  Node node = {
+      .op_type = "ConstantOfShape", .name = end.name, .inputs = {AddShape(*end.shape, scope)}};
+  ASSIGN_OR_RETURN(node.attributes["value"], Tensor::Allocate(end.dtype, {1}));
+  const NodeId made = scope.graph.AddNode(std::move(node), 1);
+  RETURN_IF_ERROR(InferNode(scope.graph, made, {}));
+  carried.start = Ref{&scope, scope.graph.node(made).outputs[0]};
+  carried.start_contents.reset();
+  return absl::OkStatus();
+}
+
+// One element keeps the rank that it begins with: exporters whose scalars are of one dim mix both.
+absl::StatusOr<Ref> Resolver::InStartShape(const Carried& carried, Ref result, Scope& body) {
+  const Shape& start = *carried.start.scope->graph.value(carried.start.id).shape;
+  const Shape& shape = *result.scope->graph.value(result.id).shape;
+  if (start.size() == shape.size()) return result;
+  if (!ElementCount(start).IsConstant(1) || !ElementCount(shape).IsConstant(1)) return result;
+  const std::vector<int64_t> ones(start.size(), 1);
+  const ValueId wanted =
+      body.graph.AddConstant("rank", Tensor::FromInt64({static_cast<int64_t>(ones.size())}, ones));
+  InferConstant(body.graph.value(wanted));
+  Node node = {.op_type = "Reshape",
+               .name = result.scope->graph.value(result.id).name,
+               .inputs = {Use(result, body), wanted}};
+  const NodeId made = body.graph.AddNode(std::move(node), 1);
+  RETURN_IF_ERROR(InferNode(body.graph, made, {}));
+  return Ref{&body, body.graph.node(made).outputs[0]};
+}
+
 absl::Status Resolver::CheckCarried(const Node& node, const Repeat& repeat, const Carried& carried,
                                     const Value& start, const Value& result, Scope& scope) const {
   const std::string& name = repeat.source->value(carried.source_input).name;
@@ -261,6 +303,9 @@ absl::StatusOr<Resolver::RepeatResult> Resolver::BuildRepeat(const Node& node, R
                      Proceed(node, repeat, output(repeat.source_proceed), body));
     if (proceed.has_value()) results.push_back(*proceed);
   }
+  for (Carried& carried : repeat.carried) {
+    RETURN_IF_ERROR(StartUnread(repeat, carried, output(carried.source_output), scope));
+  }
   Node made = RepeatNode(node, repeat, scope);
   DimExpr trips = repeat.count;
   if (!results.empty()) {
@@ -274,7 +319,8 @@ absl::StatusOr<Resolver::RepeatResult> Resolver::BuildRepeat(const Node& node, R
     return Ref{&scope, made.outputs.back()};
   };
   for (const Carried& carried : repeat.carried) {
-    results.push_back(output(carried.source_output));
+    ASSIGN_OR_RETURN(const Ref next, InStartShape(carried, output(carried.source_output), body));
+    results.push_back(next);
     ASSIGN_OR_RETURN(Value value,
                      CarriedResult(node, repeat, carried, results.back(), trips, scope));
     result.carried.push_back(add(std::move(value)));

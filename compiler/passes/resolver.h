@@ -66,6 +66,8 @@ class Resolver {
   // Nodes that resolving makes.
   ValueId AddOperator(Node node, Value output, Scope& scope);
   ValueId AddDims(const DimExpr& dim, Scope& scope);
+  // The same of a list, as a vector.
+  ValueId AddShape(const Shape& dims, Scope& scope);
   // `id`, of one element, as the host reads it; at most `limit`.
   ValueId AddRead(ValueId id, int64_t limit, Scope& scope);
   // The one element of a condition (limit 1) or count; read by the host where it is not known.
@@ -139,6 +141,11 @@ class Resolver {
   absl::StatusOr<std::vector<Ref>> BuildRepeatBody(Repeat& repeat, Scope& body, bool probe);
   void FindSteps(const Repeat& probe, Scope& body, const std::vector<Ref>& outputs,
                  std::vector<Carried>& carried) const;
+  // Gives a carried value that no iteration reads, and that at least one replaces, a start of the
+  // shape of `result`.
+  absl::Status StartUnread(const Repeat& repeat, Carried& carried, const Ref& result, Scope& scope);
+  // What an iteration makes of a carried value, as the next one takes it.
+  absl::StatusOr<Ref> InStartShape(const Carried& carried, Ref result, Scope& body);
   absl::Status CheckCarried(const Node& node, const Repeat& repeat, const Carried& carried,
                             const Value& start, const Value& result, Scope& scope) const;
   // Whether to go on after an iteration; nullopt: always.
