@@ -258,9 +258,14 @@ uint64_t TensorPool::LargestFreeBytes() const {
 }
 
 absl::StatusOr<Lease> TensorPool::Allocate(uint64_t size_bytes) {
+  if (size_bytes > arena_.size()) {
+    return absl::ResourceExhaustedError(absl::StrCat("tensor pool: got ", size_bytes,
+                                                     " bytes, limit ", arena_.size(),
+                                                     " (--pinned-memory-pool-byte-size)"));
+  }
   int32_t index = -1;
   uint64_t largest = 0;
-  if (size_bytes <= arena_.size()) {
+  {
     const uint64_t size =
         std::max(kBlockAlignment, (size_bytes + kBlockAlignment - 1) & ~(kBlockAlignment - 1));
     absl::MutexLock lock(&mutex_);

@@ -18,6 +18,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "server/grpc/grpc_limits.h"
 
 namespace stampmill {
@@ -154,6 +156,10 @@ bool GrpcAcceptor::AcceptAll() {
 void GrpcAcceptor::RefuseWaiting() {
   // As many as wait, within reason: each hears at once that there is no room.
   constexpr int kRefusedAtOnce = 256;
+  if (const int64_t now = RealClock().NowNanos(); now >= warn_again_nanos_) {
+    warn_again_nanos_ = now + kGrpcDescriptorWarningNanos;
+    LOG(WARNING) << "gRPC: no descriptor is free, connections are refused (ulimit -n)";
+  }
   reserve_.Close();
   for (int i = 0; i < kRefusedAtOnce; ++i) {
     const FileDescriptor client(

@@ -64,6 +64,7 @@ class GrpcAcceptor {
   uint16_t port_ = 0;
   FileDescriptor listener_, stop_event_;
   FileDescriptor reserve_;  // given up for a moment to refuse a client when there are no others
+  int64_t warn_again_nanos_ = 0;         // not before is it logged that there are none
   std::vector<Connection> connections_;  // the accept thread's
   std::atomic<int64_t> connection_count_{0};
   std::atomic<int64_t> refused_{0};

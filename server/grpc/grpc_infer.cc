@@ -145,12 +145,7 @@ absl::Status ParseParameters(const inference::ModelInferRequest& message, WireIn
     } else if (name == "timeout") {
       ASSIGN_OR_RETURN(wire.timeout_us, UnsignedParameter(value, "timeout"));
     } else if (name == "sequence_id" || name == "sequence_start" || name == "sequence_end") {
-      // Clients send false and 0 where no sequence is meant.
-      const bool asked = value.bool_param() || value.int64_param() != 0 ||
-                         value.uint64_param() != 0 || !value.string_param().empty();
-      if (!asked) continue;
-      return absl::UnimplementedError(
-          absl::StrCat("parameter '", name, "': sequence batching is not supported"));
+      // As Triton where a model has no sequence batching: each request stands for itself.
     } else if (absl::StartsWith(name, "triton_") && name != "triton_enable_empty_final_response") {
       return Invalid(
           "parameter keys starting with 'triton_' are reserved for Triton usage and should not be "

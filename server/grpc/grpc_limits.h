@@ -29,5 +29,7 @@ inline constexpr int64_t kGrpcRefuseNanos = 300'000'000;
 inline constexpr int64_t kGrpcSweepNanos = 200'000'000;
 // And, while no descriptor is free, at who waits to be refused.
 inline constexpr int64_t kGrpcAcceptRetryNanos = 20'000'000;
+// How often the log says so meanwhile.
+inline constexpr int64_t kGrpcDescriptorWarningNanos = 60'000'000'000;
 
 }  // namespace stampmill

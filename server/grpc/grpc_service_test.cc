@@ -179,6 +179,16 @@ TEST_F(GrpcServiceTest, InfersFromRawAndTypedContents) {
   EXPECT_EQ(response.raw_output_contents(0), Ints({2, 3, 4, 5}));
 }
 
+TEST_F(GrpcServiceTest, ASequenceMeansNothingToAModelWithoutSequenceBatching) {
+  ModelInferRequest request = AddRequest();
+  (*request.mutable_parameters())["sequence_id"].set_int64_param(5);
+  (*request.mutable_parameters())["sequence_start"].set_bool_param(true);
+  ModelInferResponse response;
+  const grpc::Status status = Infer(request, &response);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(response.raw_output_contents(0), Ints({3, 4, 5, 6}));
+}
+
 TEST_F(GrpcServiceTest, RefusesFaultyRequests) {
   EXPECT_GRPC(Infer(AddRequest("", "none")), NOT_FOUND, "Request for unknown model");
   ModelInferRequest request = AddRequest();

@@ -26,4 +26,7 @@ inline constexpr int32_t kHttpHeadSeconds = 30;
 // Answers below this are sent as they are: compressing costs more than the bytes.
 inline constexpr size_t kHttpCompressBytesMin = 512;
 
+// While no descriptor is free, the log says so this often.
+inline constexpr int64_t kHttpDescriptorWarningNanos = 60'000'000'000;
+
 }  // namespace stampmill

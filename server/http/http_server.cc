@@ -111,6 +111,7 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
   std::unique_ptr<tcp::acceptor> acceptor;
   std::unique_ptr<asio::steady_timer> accept_retry;
   int reserve_descriptor = -1;  // given up for a moment to refuse a client when there are no others
+  int64_t warn_again_nanos = 0;  // not before is it logged that there are none
   size_t next_worker = 0;
   uint16_t port = 0;
   std::atomic<bool> draining{false};
@@ -647,6 +648,10 @@ void HttpServer::State::OnAccept(error_code error, tcp::socket socket, HttpWorke
 void HttpServer::State::RefuseWaiting() {
   // As many as wait, within reason: each sees its connection close at once.
   constexpr int kRefusedAtOnce = 256;
+  if (const int64_t now = RealClock().NowNanos(); now >= warn_again_nanos) {
+    warn_again_nanos = now + kHttpDescriptorWarningNanos;
+    LOG(WARNING) << "HTTP: no descriptor is free, connections are refused (ulimit -n)";
+  }
   if (reserve_descriptor >= 0) ::close(reserve_descriptor);
   for (int i = 0; i < kRefusedAtOnce; ++i) {
     const int client =

@@ -421,8 +421,7 @@ absl::Status JsonInference::ParseParameters(const json::value& parameters) {
     } else if (name == "binary_data_output") {
       ASSIGN_OR_RETURN(binary_default_, Boolean(value, "binary_data_output"));
     } else if (name == "sequence_id" || name == "sequence_start" || name == "sequence_end") {
-      return absl::UnimplementedError(
-          absl::StrCat("parameter '", name, "': sequence batching is not supported"));
+      // As Triton where a model has no sequence batching: each request stands for itself.
     } else if (absl::StartsWith(name, "triton_")) {
       return Invalid(
           "parameter keys starting with 'triton_' are reserved for Triton usage and should not "
