@@ -64,11 +64,11 @@ absl::Status LowerConstantOfShape(LowerContext& context) {
 }
 
 // Whole steps from start to limit.
-absl::StatusOr<int64_t> RangeCount(double start, double limit, double delta) {
+absl::StatusOr<int64_t> RangeCount(const Node& node, double start, double limit, double delta) {
   const double count = std::ceil((limit - start) / delta);
   if (std::isnan(count) || count > 9e15) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("range from ", start, " to ", limit, " by ", delta, " has no end"));
+    return absl::InvalidArgumentError(absl::StrCat(node.Describe(), ": range from ", start, " to ",
+                                                   limit, " by ", delta, " has no end"));
   }
   return std::max<int64_t>(0, static_cast<int64_t>(count));
 }
@@ -88,8 +88,8 @@ absl::Status InferRange(InferContext& context) {
                             context.InputConstant(2)};
   if (IsFloat(dtype) && bounds[0] != nullptr && bounds[1] != nullptr && bounds[2] != nullptr) {
     ASSIGN_OR_RETURN(const int64_t count,
-                     RangeCount(bounds[0]->ValueAsDouble(0), bounds[1]->ValueAsDouble(0),
-                                bounds[2]->ValueAsDouble(0)));
+                     RangeCount(context.node(), bounds[0]->ValueAsDouble(0),
+                                bounds[1]->ValueAsDouble(0), bounds[2]->ValueAsDouble(0)));
     return context.SetOutput(0, dtype, {count});
   }
   // Integers, or floats that are whole numbers computed from shapes.
@@ -126,8 +126,8 @@ References RangeReference(const ReferenceArguments& arguments) {
     const Compute<T> delta = In<T>(arguments.inputs[2])[0];
     if (delta == 0) return ReferenceError(arguments, "delta: must not be 0");
     ASSIGN_OR_RETURN(const int64_t count,
-                     RangeCount(static_cast<double>(start), static_cast<double>(limit),
-                                static_cast<double>(delta)));
+                     RangeCount(arguments.node, static_cast<double>(start),
+                                static_cast<double>(limit), static_cast<double>(delta)));
     ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(DTypeOf<T>(), {count}));
     const std::span<T> y = output.mutable_values<T>();
     for (int64_t i = 0; i < count; ++i) {

@@ -16,6 +16,9 @@ constexpr int64_t kCostToRepeat = 4;
 // Arithmetic that may move into the packing of a contraction, where it runs once per element but
 // with shorter vectors.
 constexpr int64_t kCostToPack = 6;
+// Nodes of an expression that maps may grow to: what is fused is looked through again with each map
+// more, and is one block of code.
+constexpr int64_t kFusedNodesMax = 2048;
 
 // A map that writes its whole output in order: what can be inlined.
 bool IsInlinable(const Stage& producer) {
@@ -29,6 +32,9 @@ bool CanInlineInto(Fusion& fusion, const Stage& producer, const Stage& reader) {
   if (fusion.ReadsOpaquely(reader, root)) return false;
   if (reader.operands.size() + producer.operands.size() > kOperandsMax) return false;
   const Nest& nest = std::get<Nest>(producer.body);
+  int64_t nodes = nest.result.NodeCount();
+  ForEachExpr(reader.body, [&](const Expr& expr) { nodes += expr.NodeCount(); });
+  if (nodes > kFusedNodesMax) return false;
   for (size_t i = 0; i < reader.operands.size(); ++i) {
     if (fusion.stages().Root(reader.operands[i]) != root) continue;
     const Shape& seen = OperandsOf(reader.body)[i].shape;
@@ -76,13 +82,20 @@ void InlineInto(Fusion& fusion, int32_t p, int32_t r) {
   const Stage producer = fusion.stage(p);
   Stage& reader = fusion.stage(r);
   const ValueId root = fusion.stages().Root(producer.outputs[0]);
+  // One value for equal loads: a chain of maps that read the one before twice would double with
+  // each.
+  std::vector<std::pair<Expr, Expr>> values;
   ForEachExpr(reader.body, [&](Expr& expr) {
     expr = expr.Rewrite([&](const Expr& e) {
       if (!IsLoad(e) ||
           fusion.stages().Root(reader.operands[static_cast<size_t>(e.index())]) != root) {
         return e;
       }
-      return InlinedValue(producer, reader, e);
+      for (const auto& [load, value] : values) {
+        if (load == e) return value;
+      }
+      values.emplace_back(e, InlinedValue(producer, reader, e));
+      return values.back().second;
     });
   });
   reader.label = JoinLabels(producer.label, reader.label);

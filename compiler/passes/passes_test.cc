@@ -93,6 +93,24 @@ TEST(PassesTest, AChainOfElementwiseOperatorsIsOneStage) {
   EXPECT_EQ(stages.stages.size(), 1u) << stages.ToString();
 }
 
+TEST(PassesTest, AChainThatReadsEachValueTwiceDoesNotDouble) {
+  Sketch s({N(), 5});
+  ValueId y = s.x;
+  for (int i = 0; i < 40; ++i) y = s.Op("Add", {y, y});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {3, 5}, 2)});
+  ASSERT_EQ(stages.stages.size(), 1u) << stages.ToString();
+  EXPECT_LT(std::get<Nest>(stages.stages[0].body).result.NodeCount(), 60);
+}
+
+TEST(PassesTest, AnEndlessChainIsSeveralStages) {
+  Sketch s({N(), 5});
+  ValueId y = s.x;
+  for (int i = 0; i < 2500; ++i) y = s.Op("Sin", {y});
+  const StageGraph stages = CheckFusion(s.Done({y}), {Random(DType::kF32, {3, 5}, 2)});
+  EXPECT_GE(stages.stages.size(), 2u);
+  EXPECT_LE(stages.stages.size(), 10u);
+}
+
 TEST(PassesTest, AnIntermediateThatIsAnOutputIsWritten) {
   Sketch s({N(), 5});
   const ValueId a = s.Op("Mul", {s.x, s.Scalar(2)});
