@@ -10,6 +10,7 @@
 #include "absl/strings/str_split.h"
 #include "base/bytes.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "server/cli/command_line.h"
 #include "server/cli/npy.h"
@@ -148,6 +149,10 @@ absl::StatusOr<std::vector<Tensor>> MakeInputs(const InputFlags& flags, const Mo
     ASSIGN_OR_RETURN(
         const std::vector<int64_t> shape,
         FromFlags(RandomShape(input, wanted == shapes.end() ? nullptr : &wanted->second)));
+    if (wanted == shapes.end() && shape != input.dims) {
+      LOG(INFO) << "input '" << input.name << "': random values of shape " << ShapeText(shape)
+                << "; --shape " << input.name << "=... chooses another";
+    }
     // Its name in the seed: inputs of one shape differ.
     const uint64_t seed = flags.seed ^ Xxh3(AsBytes(input.name));
     ASSIGN_OR_RETURN(Tensor tensor, RandomTensor(input.dtype, shape, seed, flags.random_int_max));
