@@ -142,6 +142,20 @@ TEST_F(InferTest, WholeFloatsOfDimsAreFollowedUnlessTheyAreDivided) {
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << status;
 }
 
+TEST_F(InferTest, ReductionsOfDimsAreFollowed) {
+  const ValueId x = graph_.AddInput("x", DType::kF32, {kN, kS});
+  const ValueId dims = Op("Concat", {DimOf(x, 0), DimOf(x, 1), Const({7})}, {{"axis", int64_t{0}}});
+  const auto total = [&](const char* op) {
+    return Op("ConstantOfShape", {Op("Reshape", {Op(op, {dims}), Const({1})})});
+  };
+  const ValueId least = total("ReduceMin"), sum = total("ReduceSum"), product = total("ReduceProd");
+  ASSERT_TRUE(Infer(Op("Concat", {least, sum, product}, {{"axis", int64_t{0}}})).ok());
+  EXPECT_EQ(graph_.value(least).shape->at(0), Min(Min(kN, kS), 7));
+  EXPECT_EQ(graph_.value(sum).shape->at(0), kN + kS + 7);
+  EXPECT_EQ(graph_.value(product).shape->at(0), kN * kS * 7);
+  EXPECT_EQ(Infer(total("ReduceMean")).code(), absl::StatusCode::kUnimplemented);
+}
+
 TEST_F(InferTest, SqueezeWithoutAxesLeavesWhatRequestsChoose) {
   const ValueId x = graph_.AddInput("x", DType::kF32, {kN, 1, kS});
   const ValueId y = Op("Squeeze", {x});

@@ -2,6 +2,8 @@
 // they do to an element, how they combine, and what they do to the total, so that is what the table
 // at the end of the file is made from.
 #include <cmath>
+#include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -50,6 +52,32 @@ bool Supports(ReduceKind kind, DType dtype) {
   return dtype != DType::kInvalid;
 }
 
+// What two elements become; nullopt where that is no integer arithmetic on them.
+std::optional<DimExpr> Joined(ReduceKind kind, const DimExpr& a, const DimExpr& b) {
+  switch (kind) {
+    case ReduceKind::kMin:
+      return Min(a, b);
+    case ReduceKind::kMax:
+      return Max(a, b);
+    case ReduceKind::kSum:
+      return a + b;
+    case ReduceKind::kProd:
+      return a * b;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Contents of integers that become one are followed.
+void FollowTotal(InferContext& context, ReduceKind kind) {
+  const std::vector<DimExpr>* contents = context.InputSymbolic(0);
+  if (contents == nullptr || contents->empty()) return;
+  DimExpr total = contents->front();
+  if (!Joined(kind, total, total).has_value()) return;
+  for (const DimExpr& e : std::span(*contents).subspan(1)) total = *Joined(kind, total, e);
+  context.SetOutputSymbolic(0, {std::move(total)});
+}
+
 template <ReduceKind kind>
 absl::Status InferReduce(InferContext& context) {
   ASSIGN_OR_RETURN(const DType dtype, context.InputDType(0));
@@ -72,7 +100,9 @@ absl::Status InferReduce(InferContext& context) {
       output.push_back(1);
     }
   }
-  return context.SetOutput(0, dtype, std::move(output));
+  RETURN_IF_ERROR(context.SetOutput(0, dtype, std::move(output)));
+  if (reduced.size() == shape.size() && IsInteger(dtype)) FollowTotal(context, kind);
+  return absl::OkStatus();
 }
 
 // The reference: one pass that finds each element's place in the output, a second one for the sum
