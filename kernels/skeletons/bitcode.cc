@@ -1,6 +1,24 @@
 // The bitcode of the skeletons, part of the read-only data.
 #include "kernels/skeletons/skeletons.h"
 
+// What the assembler includes is no input to the compiler's eyes: this makes it one, so that a
+// skeleton that changed is embedded anew.
+#if !__has_include("kernels/skeletons/algebra.bc")
+#error "algebra.bc is missing"
+#endif
+#if !__has_include("kernels/skeletons/boxes.bc")
+#error "boxes.bc is missing"
+#endif
+#if !__has_include("kernels/skeletons/scan.bc")
+#error "scan.bc is missing"
+#endif
+#if !__has_include("kernels/skeletons/sort.bc")
+#error "sort.bc is missing"
+#endif
+#if !__has_include("kernels/skeletons/transform.bc")
+#error "transform.bc is missing"
+#endif
+
 #define STAMPMILL_EMBED(name)                          \
   __asm__(                                             \
       ".section .rodata\n"                             \
