@@ -304,6 +304,10 @@ absl::Status Importer::ImportOutputs(const OnnxGraph& graph, Scope& scope) {
     if (!seen.insert(output.name).second) {
       return Invalid("output '", output.name, "' is listed twice");
     }
+    if (!output.kind.empty() && output.kind != "tensor") {
+      return absl::UnimplementedError(
+          absl::StrCat("output '", output.name, "': a ", output.kind, " is not supported"));
+    }
     const absl::StatusOr<ValueId> value = Find(output.name, scope);
     if (!value.ok()) return Invalid("output: ", value.status().message());
     outputs.push_back(*value);

@@ -352,6 +352,33 @@ TEST(ImporterTest, WhatIsNotSupportedIsNamed) {
             "input 'x': a tensor of unknown rank is not supported");
 }
 
+TEST(ImporterTest, OutputsThatAreNoTensorsAreNamed) {
+  const auto with_output = [](const std::string& type) {
+    // A map from i64 to floats, as classifiers give one for each row.
+    const std::string relu = ProtoWriter().Bytes(1, "x").Bytes(2, "y").Bytes(4, "Relu").bytes();
+    const std::string dim = ProtoWriter().Bytes(1, ProtoWriter().Int(1, 4).bytes()).bytes();
+    const std::string tensor = ProtoWriter().Int(1, 1).Bytes(2, dim).bytes();
+    const std::string given = ProtoWriter().Bytes(1, tensor).bytes();
+    const std::string graph = ProtoWriter()
+                                  .Bytes(1, relu)
+                                  .Bytes(11, ProtoWriter().Bytes(1, "x").Bytes(2, given).bytes())
+                                  .Bytes(12, ProtoWriter().Bytes(1, "y").Bytes(2, type).bytes())
+                                  .bytes();
+    const std::string opset = ProtoWriter().Int(2, 17).bytes();
+    return ImportBytes(ProtoWriter().Bytes(7, graph).Bytes(8, opset).bytes()).status();
+  };
+  const std::string number = ProtoWriter().Bytes(1, ProtoWriter().Int(1, 1).bytes()).bytes();
+  const std::string map =
+      ProtoWriter().Bytes(5, ProtoWriter().Int(1, 7).Bytes(2, number).bytes()).bytes();
+  const std::string maps = ProtoWriter().Bytes(4, ProtoWriter().Bytes(1, map).bytes()).bytes();
+  EXPECT_TRUE(with_output(number).ok()) << with_output(number);
+  for (const auto& [type, kind] : {std::pair(maps, "sequence"), {map, "map"}}) {
+    const absl::Status status = with_output(type);
+    EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+    EXPECT_EQ(status.message(), absl::StrCat("output 'y': a ", kind, " is not supported"));
+  }
+}
+
 TEST(ImporterTest, GraphsNestedTooDeepAreRefused) {
   std::string graph = ProtoWriter().bytes();
   for (int i = 0; i < 40; ++i) {
