@@ -82,13 +82,10 @@ void BatchBinding::DescribeOutputs(std::span<Request* const> batch) {
         bytes = whole_bytes / static_cast<uint64_t>(rows_) * static_cast<uint64_t>(request->rows);
         output.shape.set(0, request->rows);
       }
-      if (output.target.valid() && output.target.bytes().size() < bytes) {
-        if (request->status.ok()) {
-          request->status = absl::InternalError(
-              absl::StrCat("shared memory size specified with the request for output '",
-                           model_.outputs()[o].name, "' (", output.target.bytes().size(),
-                           " bytes) should be at least ", bytes, " bytes to hold the results"));
-        }
+      if (output.target.valid() && output.target.bytes().size() < bytes &&
+          !step_.has_late_size(output.index) && request->status.ok()) {
+        request->status =
+            OutputTargetTooSmall(model_.outputs()[o].name, output.target.bytes().size(), bytes);
       }
       output.bytes = {static_cast<const std::byte*>(nullptr), bytes};  // the size, until placed
     }
@@ -98,7 +95,7 @@ void BatchBinding::DescribeOutputs(std::span<Request* const> batch) {
       OutputPlace& place = outputs_[static_cast<size_t>(output.index)];
       if (!output.target.valid()) {
         place.wanted_in_pool = true;
-      } else if (batch.size() == 1) {
+      } else if (batch.size() == 1 && output.target.bytes().size() >= output.bytes.size()) {
         place.direct =
             !OverlapsInput(*request, output.target.bytes().subspan(0, output.bytes.size()));
       }
@@ -172,6 +169,9 @@ void BatchBinding::HandOutOutputs(std::span<Request* const> batch) {
           place.whole.size_bytes / static_cast<uint64_t>(rows_) * static_cast<uint64_t>(row);
       if (!output.target.valid()) {
         output.lease = place.lease.Slice(offset, bytes);
+      } else if (!place.direct && step_.has_late_size(output.index)) {
+        output.lease = output.target.Slice(0, output.target.bytes().size());
+        step_.CopyOutputAfter(output.index, place.whole, Ref(output.lease.bytes()));
       } else if (!place.direct) {
         output.lease = output.target.Slice(0, bytes);
         if (bytes > 0) {
@@ -182,6 +182,17 @@ void BatchBinding::HandOutOutputs(std::span<Request* const> batch) {
     }
     row += request->rows;
   }
+}
+
+absl::Status BatchBinding::FinishOutputs(Request& request) {
+  for (OutputTensor& output : request.outputs) {
+    if (!step_.has_late_size(output.index)) continue;
+    ASSIGN_OR_RETURN(const uint64_t bytes, step_.final_output_bytes(output.index));
+    output.shape = step_.output_shape(output.index);
+    output.lease = output.lease.Slice(0, bytes);
+    output.bytes = output.lease.bytes();
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace stampmill

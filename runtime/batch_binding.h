@@ -24,9 +24,12 @@ class BatchBinding {
   BatchBinding(const Model* model, ModelStep* step, TensorPool* pool);
 
   // Begins a step for `batch` and binds everything. Outputs of each request get dtype, shape,
-  // lease and bytes. A failure is the whole batch's; one that is a single request's own (its target
-  // is too small) is set as that request's status and the others run.
+  // lease and bytes: of those with a late size what they may take at most. A failure is the whole
+  // batch's; one that is a single request's own (its target is too small) is set as that request's
+  // status and the others run.
   absl::Status Bind(std::span<Request* const> batch);
+  // When the step has run: what was not known before of outputs whose sizes depend on data.
+  absl::Status FinishOutputs(Request& request);
   // Bind failed because others hold the pool's memory: later it may not.
   bool pool_is_full() const { return pool_is_full_; }
 

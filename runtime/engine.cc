@@ -372,6 +372,7 @@ bool Engine::FinishStep(ServedModel& model) {
   model.statistics().AddBytesCopied(model.step_->bytes_copied());
   for (Request* request : model.running_) {
     absl::Status status = OutcomeOf(*request, now);
+    if (status.ok()) status = model.binding_->FinishOutputs(*request);
     const FailureReason reason =
         absl::IsCancelled(status) ? FailureReason::kCanceled : FailureReason::kOther;
     if (status.ok()) model.ReshapeOutputs(*request);

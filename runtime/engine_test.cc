@@ -467,6 +467,55 @@ TEST(EngineTest, ADeadlineThatASubmitterFoundWakesTheEngineThread) {
   }
 }
 
+TEST(EngineLateOutputTest, EveryRequestGetsAsMuchAsItsDataSays) {
+  EngineFixture f;
+  const auto model = *f.ServeImage(*MakePrefixModel());
+  for (const int32_t found : {1, 3, 0, 2}) {
+    Values in(12, 7);
+    in[0] = found;
+    RequestHandle request = f.MakeRequest(*model, in, 3);
+    ASSERT_TRUE(f.engine->Submit(request).ok());
+    const RequestHandle ready = f.TurnUntilReady();
+    ASSERT_TRUE(ready->status.ok()) << ready->status;
+    EXPECT_EQ(ready->outputs[0].shape.ToString(), "[" + std::to_string(found) + ",4]");
+    in.resize(static_cast<size_t>(found) * 4);
+    EXPECT_EQ(f.Values(ready->outputs[0]), in);
+  }
+}
+
+TEST(EngineLateOutputTest, AClientsMemoryMayBeSmallerThanTheMostThereCouldBe) {
+  EngineFixture f;
+  const auto model = *f.ServeImage(*MakePrefixModel());
+  for (const uint64_t room : {64, 48, 40, 32, 16}) {
+    Values in(12, 7);
+    in[0] = 2;
+    RequestHandle request = f.MakeRequest(*model, in, 3);
+    OutputTensor& output = request->outputs.emplace_back();
+    output.index = 0;
+    output.target = *f.pool->Allocate(room);
+    const std::byte* const target = output.target.bytes().data();
+    ASSERT_TRUE(f.engine->Submit(request).ok());
+    const RequestHandle ready = f.TurnUntilReady();
+    if (room < 32) {
+      EXPECT_EQ(ready->status, OutputTargetTooSmall("OUT", room, 32));
+      continue;
+    }
+    ASSERT_TRUE(ready->status.ok()) << ready->status;
+    EXPECT_EQ(ready->outputs[0].bytes.data(), target);
+    EXPECT_EQ(f.Values(ready->outputs[0]), Values(in.begin(), in.begin() + 8));
+  }
+}
+
+TEST(EngineLateOutputTest, RoomForTheMostThereCouldBeIsRefusedWhereThereIsNone) {
+  EngineFixture f({.pool_bytes = uint64_t{1} << 20});
+  const auto model = *f.ServeImage(*MakePrefixModel());
+  Values in(4 * 70000);
+  RequestHandle request = f.MakeRequest(*model, in, 70000);
+  ASSERT_TRUE(f.engine->Submit(request).ok());
+  const RequestHandle ready = f.TurnUntilReady();
+  EXPECT_TRUE(absl::IsResourceExhausted(ready->status)) << ready->status;
+}
+
 // More iterations than any machine makes.
 constexpr int64_t kForEver = int64_t{1} << 40;
 

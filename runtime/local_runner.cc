@@ -2,6 +2,7 @@
 #include "runtime/local_runner.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -69,6 +70,10 @@ absl::Status LocalRunner::Begin(std::span<const Tensor> inputs) {
 absl::Status LocalRunner::BindOutputs(std::span<const Tensor> outputs) {
   for (size_t o = 0; o < outputs.size(); ++o) {
     const auto index = static_cast<int32_t>(o);
+    if (step_->has_late_size(index)) {
+      RETURN_IF_ERROR(BindLateOutput(index));
+      continue;
+    }
     if (outputs[o].bytes().size() != step_->output_bytes(index)) {
       return absl::InvalidArgumentError(absl::StrCat("output '", model_->outputs()[o].name,
                                                      "': got room for ", outputs[o].bytes().size(),
@@ -79,9 +84,36 @@ absl::Status LocalRunner::BindOutputs(std::span<const Tensor> outputs) {
   return absl::OkStatus();
 }
 
+absl::Status LocalRunner::BindLateOutput(int32_t output) {
+  late_.resize(model_->outputs().size());
+  Tensor& room = late_[static_cast<size_t>(output)];
+  const uint64_t bytes = step_->output_bytes(output);
+  if (!room.valid() || room.bytes().size() != bytes) {
+    ASSIGN_OR_RETURN(room, Tensor::Allocate(DType::kU8, {static_cast<int64_t>(bytes)}));
+  }
+  step_->BindOutput(output, Ref(room.bytes()));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Tensor> LocalRunner::LateOutput(int32_t output) const {
+  ASSIGN_OR_RETURN(const uint64_t bytes, step_->final_output_bytes(output));
+  const TensorShape shape = step_->output_shape(output);
+  const std::span<const int64_t> dims = shape.dims();
+  ASSIGN_OR_RETURN(Tensor result,
+                   Tensor::Allocate(model_->outputs()[static_cast<size_t>(output)].dtype,
+                                    std::vector<int64_t>(dims.begin(), dims.end())));
+  const std::byte* const from = late_[static_cast<size_t>(output)].bytes().data();
+  if (bytes > 0) std::memcpy(result.mutable_bytes().data(), from, bytes);
+  return result;
+}
+
 absl::StatusOr<std::vector<Tensor>> LocalRunner::MakeOutputs() {
   std::vector<Tensor> outputs;
   for (size_t o = 0; o < model_->outputs().size(); ++o) {
+    if (step_->has_late_size(static_cast<int32_t>(o))) {
+      outputs.emplace_back();
+      continue;
+    }
     const TensorShape shape = step_->output_shape(static_cast<int32_t>(o));
     const std::span<const int64_t> dims = shape.dims();
     ASSIGN_OR_RETURN(Tensor output,
@@ -97,6 +129,10 @@ absl::StatusOr<std::vector<Tensor>> LocalRunner::Run(std::span<const Tensor> inp
   RETURN_IF_ERROR(Begin(inputs));
   ASSIGN_OR_RETURN(std::vector<Tensor> outputs, MakeOutputs());
   RETURN_IF_ERROR(step_->Run(*queue_, signal_));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    if (outputs[o].valid()) continue;
+    ASSIGN_OR_RETURN(outputs[o], LateOutput(static_cast<int32_t>(o)));
+  }
   return outputs;
 }
 
@@ -108,7 +144,20 @@ absl::Status LocalRunner::RunAgain(std::span<const Tensor> inputs,
   }
   RETURN_IF_ERROR(Begin(inputs));
   RETURN_IF_ERROR(BindOutputs(outputs));
-  return step_->Run(*queue_, signal_);
+  RETURN_IF_ERROR(step_->Run(*queue_, signal_));
+  for (size_t o = 0; o < outputs.size(); ++o) {
+    const auto index = static_cast<int32_t>(o);
+    if (!step_->has_late_size(index)) continue;
+    ASSIGN_OR_RETURN(const uint64_t bytes, step_->final_output_bytes(index));
+    if (outputs[o].bytes().size() != bytes) {
+      return absl::InvalidArgumentError(absl::StrCat("output '", model_->outputs()[o].name,
+                                                     "': got room for ", outputs[o].bytes().size(),
+                                                     " bytes, limit ", bytes));
+    }
+    std::byte* const to = const_cast<std::byte*>(outputs[o].bytes().data());
+    if (bytes > 0) std::memcpy(to, late_[o].bytes().data(), bytes);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<int64_t>> LocalRunner::Profile(std::span<const Tensor> inputs,

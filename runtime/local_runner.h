@@ -32,7 +32,8 @@ class LocalRunner {
   absl::StatusOr<std::vector<Tensor>> Run(std::span<const Tensor> inputs);
 
   // The same into outputs of an earlier Run with the same shapes, which it overwrites: no memory is
-  // taken, for timing loops. REQUIRES: `outputs` came from Run with inputs of these shapes.
+  // taken, for timing loops. REQUIRES: `outputs` came from Run with inputs of these shapes; and, of
+  // a model with outputs whose sizes depend on data, these contents (INVALID_ARGUMENT).
   absl::Status RunAgain(std::span<const Tensor> inputs, std::span<const Tensor> outputs);
 
   // Time of each command of the program in nanoseconds, the least of `repeats` runs, by running
@@ -46,6 +47,9 @@ class LocalRunner {
   absl::Status Begin(std::span<const Tensor> inputs);
   absl::StatusOr<std::vector<Tensor>> MakeOutputs();
   absl::Status BindOutputs(std::span<const Tensor> outputs);
+  // Outputs whose size is known only from data are written in memory of the runner's.
+  absl::Status BindLateOutput(int32_t output);
+  absl::StatusOr<Tensor> LateOutput(int32_t output) const;
 
   std::shared_ptr<const Model> model_;
   Waker waker_;
@@ -55,6 +59,7 @@ class LocalRunner {
   std::vector<TensorShape> shapes_;
   std::vector<const TensorShape*> shape_pointers_;
   std::vector<std::span<const std::byte>> contents_;
+  std::vector<Tensor> late_;  // by output
 };
 
 }  // namespace stampmill

@@ -99,6 +99,13 @@ struct ModelStep::Plan {
   Places places;
 };
 
+absl::Status OutputTargetTooSmall(absl::string_view output, uint64_t got_bytes,
+                                  uint64_t want_bytes) {
+  return absl::InternalError(absl::StrCat(
+      "shared memory size specified with the request for output '", output, "' (", got_bytes,
+      " bytes) should be at least ", want_bytes, " bytes to hold the results"));
+}
+
 ModelStep::ModelStep(const Model* model)
     : model_(*model), late_(model->program()), cursor_(&model->program(), &late_) {}
 
@@ -140,6 +147,12 @@ absl::StatusOr<std::unique_ptr<ModelStep>> ModelStep::Create(const Model* model,
   step->copies_max_ = copies_max;
   step->copies_before_.reserve(copies_max);
   step->copies_after_.reserve(copies_max + 1);
+  step->late_copies_.reserve(copies_max);
+  for (const ProgramTensor& output : program.outputs) {
+    step->late_outputs_.push_back(std::ranges::any_of(output.dims, [&](const ProgramDim& dim) {
+      return dim.fixed < 0 && step->late_.owner(dim.place) >= 0;
+    }));
+  }
   step->plan_scratch_.order.reserve(program.buffers.size());
   step->plan_scratch_.placed.reserve(program.buffers.size());
 
@@ -180,6 +193,7 @@ absl::Status ModelStep::Begin(std::span<const TensorShape* const> shapes,
   unfinished_ = false;
   copies_before_.clear();
   copies_after_.clear();
+  late_copies_.clear();
   bytes_copied_ = 0;
   staging_used_ = 0;
   RETURN_IF_ERROR(model_.BindSymbols(shapes, symbol_values_));
@@ -346,6 +360,10 @@ absl::Status ModelStep::Append(const Plan& plan, int32_t c, Commands& commands,
     CopyCommand copy;
     ASSIGN_OR_RETURN(copy.source, RefOf(plan, command, 0));
     ASSIGN_OR_RETURN(copy.target, RefOf(plan, command, 1));
+    const ProgramBuffer& target = model_.program().buffers[static_cast<size_t>(command.buffers[1])];
+    if (target.kind == ProgramBuffer::Kind::kOutput && has_late_size(target.index)) {
+      ASSIGN_OR_RETURN(copy.target.size_bytes, LateBytes(plan, target.index));
+    }
     if (copy.source.size_bytes < copy.target.size_bytes) {
       return absl::InvalidArgumentError(
           absl::StrCat("shapes of the inputs: command ", c, " (", command.label, "): copies ",
@@ -518,6 +536,25 @@ TensorShape ModelStep::output_shape(int32_t output) const {
   return shape;
 }
 
+absl::StatusOr<uint64_t> ModelStep::final_output_bytes(int32_t output) const {
+  if (!has_late_size(output)) return output_bytes(output);
+  return LateBytes(*current_, output);
+}
+
+absl::StatusOr<uint64_t> ModelStep::LateBytes(const Plan& plan, int32_t output) const {
+  const ProgramTensor& tensor = model_.program().outputs[static_cast<size_t>(output)];
+  const int64_t limit = plan.sizes[static_cast<size_t>(tensor.buffer)];
+  auto bytes = static_cast<int64_t>(SizeBytes(tensor.dtype));
+  for (const ProgramDim& dim : tensor.dims) {
+    const int64_t extent = dim.fixed >= 0 ? dim.fixed : plan.values[static_cast<size_t>(dim.place)];
+    if (extent < 0 || __builtin_mul_overflow(bytes, extent, &bytes)) bytes = -1;
+    if (bytes < 0) break;
+  }
+  if (bytes >= 0 && bytes <= limit) return static_cast<uint64_t>(bytes);
+  return absl::OutOfRangeError(
+      absl::StrCat("output '", tensor.name, "': got ", bytes, " bytes, limit ", limit));
+}
+
 std::span<const int64_t> ModelStep::dim_values() const { return current_->values; }
 
 absl::Status ModelStep::Grow(Buffer& buffer, uint64_t size_bytes) {
@@ -564,6 +601,26 @@ void ModelStep::CopyAfter(BufferRef source, BufferRef target) {
   bytes_copied_ += static_cast<int64_t>(source.size_bytes);
 }
 
+void ModelStep::CopyOutputAfter(int32_t output, BufferRef source, BufferRef target) {
+  CHECK_LT(copies_after_.size(), copies_max_);
+  late_copies_.push_back({copies_after_.size(), output});
+  copies_after_.push_back(CopyCommand{source, target});
+}
+
+absl::Status ModelStep::SizeLateCopies() {
+  for (const LateCopy& late : late_copies_) {
+    auto& copy = std::get<CopyCommand>(copies_after_[late.copy]);
+    ASSIGN_OR_RETURN(const uint64_t bytes, LateBytes(*current_, late.output));
+    if (copy.target.size_bytes < bytes) {
+      return OutputTargetTooSmall(model_.program().outputs[static_cast<size_t>(late.output)].name,
+                                  copy.target.size_bytes, bytes);
+    }
+    copy.source.size_bytes = copy.target.size_bytes = bytes;
+    bytes_copied_ += static_cast<int64_t>(bytes);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ModelStep::Submit(Queue& queue, uint64_t signal_value) {
   const SignalCommand signal{signal_value};
   if (!copies_before_.empty()) RETURN_IF_ERROR(queue.Submit(copies_before_));
@@ -573,6 +630,7 @@ absl::Status ModelStep::Submit(Queue& queue, uint64_t signal_value) {
     unfinished_ = true;
     return SubmitPiece(queue, signal_value);
   }
+  RETURN_IF_ERROR(SizeLateCopies());
   const size_t count = current_->commands.command_count;
   const std::span<Command> program = std::span(current_->commands.commands).first(count + 1);
   if (copies_after_.empty()) {
@@ -607,6 +665,7 @@ absl::Status ModelStep::SubmitPiece(Queue& queue, uint64_t signal_value) {
     unfinished_ = false;
     return filled;
   }
+  if (!unfinished_) RETURN_IF_ERROR(SizeLateCopies());
   const bool is_last = !unfinished_ && !copies_after_.empty();
   const std::span<Command> commands =
       std::span(piece_->commands).first(piece_->command_count + (is_last ? 0 : 1));

@@ -29,6 +29,10 @@
 
 namespace stampmill {
 
+// What memory of a client's that cannot hold an output is refused with.
+absl::Status OutputTargetTooSmall(absl::string_view output, uint64_t got_bytes,
+                                  uint64_t want_bytes);
+
 // Owned by one thread. One step at a time: between Begin and the end of the step's work nothing
 // else may be begun.
 class ModelStep {
@@ -50,8 +54,14 @@ class ModelStep {
 
   // After Begin.
   uint64_t input_bytes(int32_t input) const;
+  // What an output is written in: its size, or, where that is known only from data, the most that
+  // it may be.
   uint64_t output_bytes(int32_t output) const;
+  bool has_late_size(int32_t output) const { return late_outputs_[static_cast<size_t>(output)]; }
+  // Of an output with a late size: once the step has run.
   TensorShape output_shape(int32_t output) const;
+  // Its size once the step has run. OUT_OF_RANGE where that is no size, or more than output_bytes.
+  absl::StatusOr<uint64_t> final_output_bytes(int32_t output) const;
   // All of the program's dim places.
   std::span<const int64_t> dim_values() const;
   // REQUIRES: size_bytes is input_bytes or output_bytes of it.
@@ -68,6 +78,9 @@ class ModelStep {
   // Copies that run before and after the program. REQUIRES: at most copies_max.
   void CopyBefore(BufferRef source, BufferRef target);
   void CopyAfter(BufferRef source, BufferRef target);
+  // The same for an output with a late size, as much as there is then; a target that is too small
+  // for that fails the step.
+  void CopyOutputAfter(int32_t output, BufferRef source, BufferRef target);
 
   // Gives copies, program and copies to `queue`, then a signal of `signal_value`; of a program that
   // runs in pieces the first. All inputs and outputs are bound.
@@ -124,6 +137,9 @@ class ModelStep {
   absl::Status SubmitPiece(Queue& queue, uint64_t signal_value);
   absl::Status FillPiece();
   absl::Status FinishRead();
+  // Late sizes of the copies after the program.
+  absl::Status SizeLateCopies();
+  absl::StatusOr<uint64_t> LateBytes(const Plan& plan, int32_t output) const;
   void RebaseArena(Plan& plan);
   void BindBuffer(int32_t buffer, BufferRef bytes);
   absl::Status Grow(Buffer& buffer, uint64_t size_bytes);
@@ -147,6 +163,12 @@ class ModelStep {
   Buffer arena_, staging_;
   uint64_t staging_used_ = 0;
   std::vector<Command> copies_before_, copies_after_;
+  struct LateCopy {
+    size_t copy;  // of copies_after_
+    int32_t output;
+  };
+  std::vector<LateCopy> late_copies_;
+  std::vector<bool> late_outputs_;  // by output
   size_t copies_max_ = 0;
   int64_t bytes_copied_ = 0;
   int64_t plans_prepared_ = 0;

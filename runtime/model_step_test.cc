@@ -228,6 +228,60 @@ TEST(LocalRunnerTest, RunsAModelAndItsProfile) {
   EXPECT_TRUE(absl::IsInvalidArgument((*runner)->Run(wrong).status()));
 }
 
+TEST(LateOutputTest, HasTheSizeThatTheDataSays) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  auto model = *Model::Load(*MakePrefixModel(), device.get());
+  EXPECT_EQ(model->outputs()[0].dims, (std::vector<int64_t>{-1, 4}));
+  auto step = *ModelStep::Create(model.get(), 4, nullptr);
+  auto queue = *device->CreateQueue(nullptr);
+  uint64_t signal = 0;
+  const TensorShape shape = *TensorShape::From(std::vector<int64_t>{3, 4});
+  const TensorShape* const shapes[] = {&shape};
+  std::vector<int32_t> in(12, 5), out(12), target(12);
+  const auto ref = [](std::vector<int32_t>& v, size_t count) {
+    return BufferRef{reinterpret_cast<uint64_t>(v.data()), count * 4};
+  };
+  for (const int32_t found : {2, 0, 3, -7, 100}) {
+    in[0] = found;
+    const uint64_t want = static_cast<uint64_t>(std::clamp(found, 0, 3)) * 16;
+    for (const size_t room : {12, 8, 0}) {
+      ASSERT_TRUE(step->Begin(shapes).ok());
+      ASSERT_TRUE(step->has_late_size(0));
+      EXPECT_EQ(step->output_bytes(0), 48u);
+      step->BindInput(0, ref(in, 12));
+      step->BindOutput(0, ref(out, 12));
+      step->CopyOutputAfter(0, ref(out, 12), ref(target, room));
+      const absl::Status status = step->Run(*queue, signal);
+      if (room * 4 < want) {
+        EXPECT_EQ(status, OutputTargetTooSmall("OUT", room * 4, want));
+        continue;
+      }
+      ASSERT_TRUE(status.ok()) << status;
+      EXPECT_EQ(*step->final_output_bytes(0), want);
+      EXPECT_EQ(step->output_shape(0)[0], static_cast<int64_t>(want) / 16);
+      EXPECT_EQ(step->bytes_copied(), static_cast<int64_t>(want));
+      EXPECT_TRUE(
+          std::equal(in.begin(), in.begin() + static_cast<int64_t>(want) / 4, target.begin()));
+    }
+  }
+}
+
+TEST(LateOutputTest, ALocalRunnerGivesWhatWasFound) {
+  auto device = *CreateCpuDevice({.threads = 1});
+  auto runner = *LocalRunner::Create(*MakePrefixModel(), device.get());
+  for (const int32_t found : {2, 0, 3}) {
+    std::vector<Tensor> inputs = {*Tensor::Allocate(DType::kI32, {3, 4})};
+    inputs[0].mutable_values<int32_t>()[0] = found;
+    const auto outputs = runner->Run(inputs);
+    ASSERT_TRUE(outputs.ok()) << outputs.status();
+    EXPECT_EQ((*outputs)[0].shape(), (std::vector<int64_t>{found, 4}));
+    EXPECT_TRUE(runner->RunAgain(inputs, *outputs).ok());
+    inputs[0].mutable_values<int32_t>()[0] = 1;
+    EXPECT_TRUE(absl::IsInvalidArgument(runner->RunAgain(inputs, *outputs)));
+    EXPECT_TRUE(runner->Profile(inputs, 2).ok());
+  }
+}
+
 TEST(ModelTest, ProgramsThatDoNotFitWhatTheyCameWithAreRefused) {
   auto device = *CreateCpuDevice({.threads = 1});
   const auto load = [&](const auto& spoil) {

@@ -54,6 +54,10 @@ class Prover {
       if (!BeginsWithBatch(stages_.value(output).shape) || !ShareFits(output)) {
         return absl::StrCat("output '", stages_.output_names[i], "' does not begin with it");
       }
+      if (HasLateDim(stages_.value(output).shape)) {
+        return absl::StrCat("the size of output '", stages_.output_names[i],
+                            "' is known only from data");
+      }
     }
     for (const StageRegion& region : stages_.regions) {
       if (Mentions(region.count, symbol_) || Mentions(region.proceed, symbol_)) {
@@ -70,6 +74,14 @@ class Prover {
   bool MentionsAny(const Shape& shape) const {
     return std::any_of(shape.begin(), shape.end(),
                        [&](const DimExpr& d) { return Mentions(d, symbol_); });
+  }
+  bool HasLateDim(const Shape& shape) const {
+    return std::any_of(shape.begin(), shape.end(), [&](const DimExpr& dim) {
+      const std::vector<std::string> symbols = dim.Symbols();
+      return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& symbol) {
+        return stages_.late_limits.contains(symbol);
+      });
+    });
   }
   bool Batched(ValueId id) const { return MentionsAny(stages_.value(id).shape); }
 

@@ -70,7 +70,10 @@ std::optional<Range> RangeOf(const DimExpr& e, const LateLimits& limits) {
     } else if (e.kind() == DimExpr::Kind::kMax) {
       result = Range{Max(result->low, next->low), Max(result->high, next->high)};
     } else if (!(next->low == next->high)) {
-      return std::nullopt;
+      // Whatever the divisor is, if it is one at all.
+      const bool is_part = IsNotNegative(result->low) && IsNotNegative(next->low);
+      if (!is_part || e.kind() != DimExpr::Kind::kFloorDiv) return std::nullopt;
+      result = Range{0, result->high};
     } else if (e.kind() == DimExpr::Kind::kMod) {
       const DimExpr rest = Mod(result->low, next->low);
       result = result->low == result->high ? Range{rest, rest} : Range{0, next->high - 1};
@@ -81,6 +84,19 @@ std::optional<Range> RangeOf(const DimExpr& e, const LateLimits& limits) {
     }
   }
   return result;
+}
+
+// How many elements a value of the shape has at most. Dims are not negative.
+std::optional<DimExpr> MostElements(const Shape& shape, const LateLimits& limits) {
+  const std::optional<Range> all = RangeOf(ElementCount(shape), limits);
+  if (all.has_value()) return all->high;
+  DimExpr product = 1;
+  for (const DimExpr& dim : shape) {
+    const std::optional<Range> range = RangeOf(dim, limits);
+    if (!range.has_value()) return std::nullopt;
+    product = product * Max(0, range->high);
+  }
+  return product;
 }
 
 std::vector<std::string> InputSymbols(const StageGraph& stages, const Graph& graph) {
@@ -161,15 +177,14 @@ class Builder {
   }
 
   absl::StatusOr<int32_t> AddBuffer(ProgramBuffer::Kind kind, const StageValue& value) {
-    const DimExpr elements = ElementCount(value.shape);
-    const std::optional<Range> range = RangeOf(elements, stages_.late_limits);
-    if (!range.has_value()) {
+    const std::optional<DimExpr> elements = MostElements(value.shape, stages_.late_limits);
+    if (!elements.has_value()) {
       return absl::UnimplementedError(
           absl::StrCat("value '", value.name, "' of shape ", ToString(value.shape),
                        ": its size is known only from data, without a limit"));
     }
     ASSIGN_OR_RETURN(const int32_t place,
-                     Place(range->high * static_cast<int64_t>(SizeBytes(value.dtype))));
+                     Place(*elements * static_cast<int64_t>(SizeBytes(value.dtype))));
     const auto index = static_cast<int32_t>(program().buffers.size());
     program().buffers.push_back(
         {.kind = kind, .size_place = place, .first_command = INT32_MAX, .last_command = -1});
@@ -204,14 +219,6 @@ class Builder {
     for (size_t i = 0; i < stages_.outputs.size(); ++i) {
       const StageValue& value = stages_.value(stages_.outputs[i]);
       const ValueId root = stages_.Root(stages_.outputs[i]);
-      for (const DimExpr& dim : value.shape) {
-        for (const std::string& symbol : dim.Symbols()) {
-          if (!stages_.late_limits.contains(symbol)) continue;
-          return absl::UnimplementedError(absl::StrCat("output '", stages_.output_names[i],
-                                                       "' of shape ", ToString(value.shape),
-                                                       ": its size is known only from data"));
-        }
-      }
       ASSIGN_OR_RETURN(const int32_t buffer, AddBuffer(ProgramBuffer::Kind::kOutput, value));
       program().buffers.back().index = static_cast<int32_t>(i);
       // The first output with these bytes is where they are computed; the others are copies of it.

@@ -267,4 +267,33 @@ absl::StatusOr<ModelImage> MakeRepeatModel(const RepeatModelOptions& options) {
   return image;
 }
 
+absl::StatusOr<ModelImage> MakePrefixModel() {
+  using Kind = DimExpr::Kind;
+  ModelImage image;
+  Program& program = image.program;
+  program.model_name = "prefix";
+  program.target = "cpu:x86-64";
+  program.batch_reason = "the test says so";
+  Dims dims(program);
+  const int32_t rows = dims.Symbol("N");
+  const int32_t found = dims.Symbol("found");
+  const int32_t bytes = dims.Binary(Kind::kMul, rows, dims.Constant(16));
+  program.inputs = {
+      {.name = "IN", .dtype = DType::kI32, .dims = {{.place = rows}, {.fixed = 4}}, .buffer = 0}};
+  program.outputs = {
+      {.name = "OUT", .dtype = DType::kI32, .dims = {{.place = found}, {.fixed = 4}}, .buffer = 1}};
+  program.buffers = {{.kind = ProgramBuffer::Kind::kInput, .size_place = bytes, .index = 0},
+                     {.kind = ProgramBuffer::Kind::kOutput, .size_place = bytes, .index = 0}};
+  program.commands.push_back({.kind = ProgramCommand::Kind::kRead,
+                              .buffers = {0},
+                              .symbol = found,
+                              .limit_place = rows,
+                              .dtype = DType::kI32,
+                              .label = "Read"});
+  program.commands.push_back(
+      {.kind = ProgramCommand::Kind::kCopy, .buffers = {0, 1}, .label = "output"});
+  program.segments = {{.device_kind = "cpu", .first_command = 0, .command_count = 2}};
+  return image;
+}
+
 }  // namespace stampmill

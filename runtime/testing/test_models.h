@@ -41,4 +41,8 @@ struct RepeatModelOptions {
 Program MakeRepeatProgram(const RepeatModelOptions& options);
 absl::StatusOr<ModelImage> MakeRepeatModel(const RepeatModelOptions& options);
 
+// IN i32 [N, 4] -> OUT i32 [found, 4], the first rows of IN: as many as its first element says,
+// which the host reads.
+absl::StatusOr<ModelImage> MakePrefixModel();
+
 }  // namespace stampmill
