@@ -16,6 +16,7 @@ std::span<const OpDefinition> ChannelNormalizationOps();
 std::span<const OpDefinition> ControlOps();
 std::span<const OpDefinition> ConvOps();
 std::span<const OpDefinition> ConvTransposeOps();
+std::span<const OpDefinition> CountedOps();
 std::span<const OpDefinition> EinsumOps();
 std::span<const OpDefinition> GatherOps();
 std::span<const OpDefinition> GenerateOps();

@@ -1,5 +1,5 @@
 // Operators that read elements at positions given by another tensor: Gather, GatherElements,
-// GatherND, Compress.
+// GatherND.
 //
 // Negative indices count from the end. An index out of range is an error in the reference, where it
 // is known, and where it is an element of the model's input (InferContext::CheckIndices). One that
@@ -327,95 +327,6 @@ absl::Status LowerGatherND(LowerContext& context) {
   return absl::OkStatus();
 }
 
-// Compress: a Gather at the places where a known condition holds. Without an axis the data is one
-// row.
-struct Kept {
-  std::optional<size_t> axis;
-  std::vector<int64_t> places;
-};
-absl::StatusOr<Kept> KeptPlaces(const Node& node, size_t rank,
-                                const std::vector<int64_t>& condition) {
-  Kept kept;
-  if (node.Has("axis")) {
-    ASSIGN_OR_RETURN(kept.axis, AxisAttribute(node, rank));
-  }
-  for (size_t i = 0; i < condition.size(); ++i) {
-    if (condition[i] != 0) kept.places.push_back(static_cast<int64_t>(i));
-  }
-  return kept;
-}
-
-References CompressReference(const ReferenceArguments& arguments) {
-  const Tensor& data = arguments.inputs[0];
-  ASSIGN_OR_RETURN(const Kept kept, KeptPlaces(arguments.node, data.shape().size(),
-                                               Int64Values(arguments.inputs[1])));
-  Dims from = data.shape();
-  if (!kept.axis.has_value()) from = {data.element_count()};
-  const size_t axis = kept.axis.value_or(0);
-  const Dims strides = RowMajor(from);
-  Dims dims = from;
-  dims[axis] = static_cast<int64_t>(kept.places.size());
-  if (!kept.places.empty() && kept.places.back() >= from[axis]) {
-    return ReferenceError(arguments, "condition is longer than the axis");
-  }
-  ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(data.dtype(), dims));
-  RETURN_IF_ERROR(DispatchSize(data.dtype(), [&]<typename T>() {
-    const In<T> x(data);
-    const std::span<T> y = output.mutable_values<T>();
-    size_t next = 0;
-    ForEachIndex(dims, [&](const Dims& index) {
-      Dims at = index;
-      at[axis] = kept.places[static_cast<size_t>(index[axis])];
-      y[next++] = x[OffsetOf(at, strides)];
-    });
-    return absl::OkStatus();
-  }));
-  return One(std::move(output));
-}
-
-absl::Status InferCompress(InferContext& context) {
-  ASSIGN_OR_RETURN(const DType dtype, context.InputDType(0));
-  ASSIGN_OR_RETURN(Shape shape, context.InputShape(0));
-  ASSIGN_OR_RETURN(const std::vector<int64_t> condition, context.RequireConstant(1));
-  ASSIGN_OR_RETURN(const Kept kept, KeptPlaces(context.node(), shape.size(), condition));
-  if (!kept.axis.has_value()) shape = {ElementCount(shape)};
-  DimExpr& dim = shape[kept.axis.value_or(0)];
-  if (!kept.places.empty()) {
-    RETURN_IF_ERROR(context.Check(
-        IsLess(kept.places.back(), dim),
-        absl::StrCat("condition names element ", kept.places.back(), " of ", dim.ToString())));
-  }
-  dim = static_cast<int64_t>(kept.places.size());
-  RETURN_IF_ERROR(context.SetOutput(0, dtype, std::move(shape)));
-  return FollowMoves(context, kFirstInput, CompressReference);
-}
-
-absl::Status LowerCompress(LowerContext& context) {
-  const Node& node = context.node();
-  Shape shape = context.InputShape(0);
-  ASSIGN_OR_RETURN(const std::vector<int64_t> condition, FixedInts(node, context.input(1)));
-  ASSIGN_OR_RETURN(const Kept kept, KeptPlaces(node, shape.size(), condition));
-  ValueId data = node.inputs[0];
-  const DType dtype = context.input(0).dtype;
-  if (!kept.axis.has_value()) {
-    shape = {ElementCount(shape)};
-    data = context.NewValue(dtype, shape, "row");
-    context.EmitAlias(node.inputs[0], data);
-  }
-  const Tensor places = Tensor::FromInt64({static_cast<int64_t>(kept.places.size())}, kept.places);
-  const ValueId list = context.NewConstant(places, "places");
-  StageOperands operands;
-  const int32_t input = operands.Add(data, dtype, shape);
-  const int32_t indices =
-      operands.Add(list, DType::kI64, {static_cast<int64_t>(kept.places.size())});
-  std::vector<Expr> coordinates = Coords(0, shape.size());
-  Expr& at = coordinates[kept.axis.value_or(0)];
-  at = operands.Load(indices, {at});
-  const Expr element = operands.Load(input, std::move(coordinates));
-  EmitMap(context, std::move(operands), element);
-  return absl::OkStatus();
-}
-
 constexpr OpDefinition kOps[] = {
     {.name = "Gather",
      .domain = "",
@@ -438,13 +349,6 @@ constexpr OpDefinition kOps[] = {
      .infer = InferGatherND,
      .reference = GatherNDReference,
      .variants = kNest<LowerGatherND>},
-    {.name = "Compress",
-     .domain = "",
-     .min_inputs = 2,
-     .max_inputs = 2,
-     .infer = InferCompress,
-     .reference = CompressReference,
-     .variants = kNest<LowerCompress>},
 };
 
 }  // namespace

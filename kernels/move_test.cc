@@ -253,26 +253,6 @@ TEST(Move, GatherElementsAndNDAgree) {
   ExpectLoweringMatchesReference(batched);
 }
 
-TEST(Move, CompressKeepsWhereTheConditionHolds) {
-  OpCase rows{.op_type = "Compress",
-              .inputs = {Numbers({3, 4}), Values(DType::kBool, {3}, {0, 1, 1})},
-              .constants = {1}};
-  rows.attributes["axis"] = int64_t{0};
-  ExpectLoweringMatchesReference(rows);
-  ExpectLoweringMatchesReference(
-      {.op_type = "Compress",
-       .inputs = {Numbers({3, 4}), Values(DType::kBool, {5}, {0, 1, 0, 0, 1})},
-       .constants = {1}});
-}
-
-TEST(Move, CompressOnAnUnknownConditionIsUnimplemented) {
-  const OpCase test{.op_type = "Compress",
-                    .inputs = {Numbers({3, 4}), Values(DType::kBool, {3}, {0, 1, 1})}};
-  const auto built = BuildCase(test, CaseDims::kFixed);
-  ASSERT_TRUE(absl::IsUnimplemented(built.status())) << built.status();
-  EXPECT_NE(std::string(built.status().message()).find("input 1 ('x1')"), std::string::npos);
-}
-
 TEST(Move, ScattersWithEveryReduction) {
   for (const char* reduction : {"none", "add", "mul", "min", "max"}) {
     for (const DType dtype : {DType::kF32, DType::kF16, DType::kI32, DType::kU8, DType::kF64}) {

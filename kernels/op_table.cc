@@ -19,22 +19,17 @@ const std::vector<const OpDefinition*>& List() {
   static const auto* const list = [] {
     auto* ops = new std::vector<const OpDefinition*>;
     const std::vector<std::span<const OpDefinition>> families = {
-        ActivationOps(),    ArgReduceOps(),
-        AttentionOps(),     BinaryOps(),
-        CastOps(),          ChannelNormalizationOps(),
-        ControlOps(),       ConvOps(),
-        ConvTransposeOps(), EinsumOps(),
-        GatherOps(),        GenerateOps(),
-        GridSampleOps(),    LinearAttentionOps(),
-        MatMulOps(),        MoveOps(),
-        NormalizationOps(), PoolOps(),
-        QuantizeOps(),      RecurrentOps(),
-        ReduceOps(),        RegionOps(),
-        ResizeOps(),        RotaryOps(),
-        ScanOps(),          ScatterOps(),
-        SelectOps(),        ShapeOps(),
-        SignalOps(),        SliceOps(),
-        SoftmaxOps(),       TfIdfOps(),
+        ActivationOps(), ArgReduceOps(),  AttentionOps(),
+        BinaryOps(),     CastOps(),       ChannelNormalizationOps(),
+        ControlOps(),    ConvOps(),       ConvTransposeOps(),
+        CountedOps(),    EinsumOps(),     GatherOps(),
+        GenerateOps(),   GridSampleOps(), LinearAttentionOps(),
+        MatMulOps(),     MoveOps(),       NormalizationOps(),
+        PoolOps(),       QuantizeOps(),   RecurrentOps(),
+        ReduceOps(),     RegionOps(),     ResizeOps(),
+        RotaryOps(),     ScanOps(),       ScatterOps(),
+        SelectOps(),     ShapeOps(),      SignalOps(),
+        SliceOps(),      SoftmaxOps(),    TfIdfOps(),
         UnaryOps(),
     };
     for (const std::span<const OpDefinition> family : families) {

@@ -236,4 +236,19 @@ absl::Status FollowElements(InferContext& context, FollowFunction follow) {
   return absl::OkStatus();
 }
 
+bool CountsItsResult(const Node& node) {
+  constexpr absl::string_view kNames[] = {"Compress", "NonMaxSuppression", "NonZero", "Unique"};
+  return node.domain.empty() && std::ranges::find(kNames, node.op_type) != std::end(kNames);
+}
+
+DimExpr CountOf(const Node& node, absl::string_view what) {
+  const auto unique = node.attributes.find(kUniqueAttribute);
+  const std::string* const text =
+      unique == node.attributes.end() ? nullptr : std::get_if<std::string>(&unique->second);
+  if (text != nullptr) return DimExpr::Symbol(absl::StrCat(what, " of ", *text));
+  ValueId id = kNoValue;
+  for (const ValueId output : node.outputs) id = std::max(id, output);
+  return DimExpr::Symbol(absl::StrCat(what, " of '", node.name, "' ", id));
+}
+
 }  // namespace stampmill

@@ -40,6 +40,13 @@ absl::Status RequireEqual(InferContext& context, const DimExpr& a, const DimExpr
 // Contents of a value that inference found to be known, for lowerings. INTERNAL when they are not.
 absl::StatusOr<std::vector<DimExpr>> KnownContents(const Node& node, const Value& value);
 
+// Operators whose results have as many elements as they find (NonZero): their shapes have a symbol
+// that the lowering reads. `what` it counts tells several of one node apart. The text attribute
+// kUniqueAttribute tells nodes of one name apart where a graph is put together of several.
+inline constexpr char kUniqueAttribute[] = "unique";
+bool CountsItsResult(const Node& node);
+DimExpr CountOf(const Node& node, absl::string_view what);
+
 using Reference = absl::StatusOr<std::vector<Tensor>> (*)(const ReferenceArguments& arguments);
 // Follows contents through an operator that only moves elements of the inputs `data` (and zeros):
 // its reference runs over places in a list of DimExprs. Does nothing when contents or the other

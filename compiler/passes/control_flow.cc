@@ -31,6 +31,11 @@ constexpr int64_t kFollowedInputMax = 32;
 
 }  // namespace
 
+bool MentionsSymbol(const DimExpr& e, absl::string_view symbol) {
+  const std::vector<std::string> symbols = e.Symbols();
+  return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
+}
+
 const Graph* BodyOf(const Node& node, absl::string_view name) {
   const auto found = node.attributes.find(name);
   if (found == node.attributes.end()) return nullptr;
@@ -129,8 +134,26 @@ ValueId Resolver::AddRead(ValueId id, int64_t limit, Scope& scope) {
                                     .shape = Shape{},
                                     .symbolic = std::vector<DimExpr>{contents}},
                                    scope);
-  reads_[symbol] = Ref{&scope, read};
+  AddLate(symbol, read, scope);
   return read;
+}
+
+void Resolver::AddLate(absl::string_view symbol, ValueId id, Scope& scope) {
+  late_.emplace_back(symbol);
+  reads_[symbol] = Ref{&scope, id};
+}
+
+void Resolver::PassOut(size_t first, ValueId id, Scope& scope) {
+  for (size_t i = first; i < late_.size(); ++i) reads_[late_[i]] = Ref{&scope, id};
+}
+
+bool Resolver::MentionsLate(const Shape& shape, size_t first) const {
+  const auto begin = late_.begin() + static_cast<int64_t>(first);
+  return std::ranges::any_of(shape, [&](const DimExpr& dim) {
+    return std::ranges::any_of(dim.Symbols(), [&](const std::string& symbol) {
+      return std::find(begin, late_.end(), symbol) != late_.end();
+    });
+  });
 }
 
 absl::StatusOr<DimExpr> Resolver::Scalar(const Node& node, ValueId id, int64_t limit,
@@ -182,8 +205,21 @@ absl::Status Resolver::CopyNode(const Graph& source, const Node& node, Places& p
     places[static_cast<size_t>(output)] = Ref{&scope, made};
     output = made;
   }
+  if (CountsItsResult(copy)) {
+    copy.attributes[kUniqueAttribute] = Fresh(absl::StrCat("'", node.name, "'"));
+  }
   const NodeId id = scope.graph.AddNode(std::move(copy));
-  return InferNode(scope.graph, id, {});
+  RETURN_IF_ERROR(InferNode(scope.graph, id, {}));
+  const Node& made = scope.graph.node(id);
+  if (!CountsItsResult(made)) return absl::OkStatus();
+  for (const ValueId output : made.outputs) {
+    if (output == kNoValue) continue;
+    for (const DimExpr& dim : *scope.graph.value(output).shape) {
+      const std::string count(CountOf(made, "count").symbol_name());
+      if (MentionsSymbol(dim, count)) AddLate(count, output, scope);
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<Ref>> Resolver::Build(const Graph& source, Places places,
@@ -334,6 +370,7 @@ absl::StatusOr<Resolver::Outputs> Resolver::ResolveIf(const Graph& source, const
     RETURN_IF_ERROR(TakeBranch(source, node, places, scope, *branches[always ? 0 : 1].body));
     return std::nullopt;
   }
+  const size_t first_late = late_.size();
   for (const std::optional<size_t> rest : {std::optional<size_t>(), std::optional(position + 1)}) {
     for (Branch& branch : branches) BuildBranch(source, node, places, scope, rest, branch);
     const bool fail[2] = {!branches[0].results.ok(), !branches[1].results.ok()};
@@ -348,6 +385,7 @@ absl::StatusOr<Resolver::Outputs> Resolver::ResolveIf(const Graph& source, const
     if (!rest.has_value() && !Agree(branches[0], branches[1])) continue;
     ASSIGN_OR_RETURN(std::vector<Ref> results,
                      MergeBranches(node, condition, branches[0], branches[1], scope));
+    if (!results.empty()) PassOut(first_late, results[0].id, scope);
     if (rest.has_value()) return results;
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       if (node.outputs[i] != kNoValue) places[static_cast<size_t>(node.outputs[i])] = results[i];

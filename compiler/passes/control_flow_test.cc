@@ -471,5 +471,100 @@ TEST(BatchingTest, WhatDependsOnTheNumberOfRowsOrTheirPlacesIsNotBatched) {
   }
 }
 
+// Where and how often x > 0, [2, count].
+ValueId Positive(Sketch& g, ValueId x) {
+  return g.Op("NonZero", {g.Op("Greater", {x, g.Number(0)})});
+}
+
+TEST(CountedTest, WhatFollowsRunsOverTheCount) {
+  Sketch g;
+  const ValueId x = g.Input("x", DType::kF32, {N(), 3});
+  const ValueId places = g.Op("Transpose", {Positive(g, x)});
+  const ValueId found = g.Op("Exp", {g.Op("GatherND", {x, places})});
+  const ValueId all = g.Op("ReduceSum", {found});
+  // A shape that the count decides: as many rows as were found.
+  const ValueId count = g.DimOf(places, 0);
+  const ValueId shape = g.Op("Concat", {g.Op("Unsqueeze", {count, g.Axes({0})}), g.Axes({2})},
+                             {{"axis", int64_t{0}}});
+  const ValueId rows = g.Op("Expand", {g.Op("Unsqueeze", {found, g.Axes({1})}), shape});
+  Check(g.Done({found, all, count, g.Op("Mul", {rows, g.Number(2)})}),
+        {{X({4, 3})}, {X({1, 3}, 2)}, {X({0, 3})}, {Values(DType::kF32, {1, 3}, {-1, -2, 0})}});
+}
+
+TEST(CountedTest, OneCountInEachBranch) {
+  Sketch g;
+  const ValueId x = g.Input("x", DType::kF32, {N(), 3});
+  const ValueId take = g.Input("take", DType::kBool, {});
+  Sketch yes;
+  const ValueId a = yes.Input("x");
+  const ValueId found = yes.Op("Transpose", {Positive(yes, a)});
+  Sketch no;
+  const ValueId b = no.Input("x");
+  const ValueId one = no.Op("Cast", {no.Op("Slice", {b, no.Axes({0}), no.Axes({2}), no.Axes({1})})},
+                            {{"to", int64_t{7}}});
+  const std::vector<ValueId> y =
+      g.Ops("If", {take, x}, 1,
+            {{"then_branch", yes.Body({found}, 1)}, {"else_branch", no.Body({one}, 1)}});
+  // Of no use but for its size.
+  const ValueId rows = g.Op("Expand", {g.Number(1), g.Op("Shape", {y[0]})});
+  const Tensor held = Values(DType::kBool, {}, {1}), fails = Values(DType::kBool, {}, {0});
+  const Graph graph = g.Done({rows});
+  Check(graph, {{X({4, 3}), held}, {X({4, 3}), fails}, {X({0, 3}), held}, {X({0, 3}), fails}});
+}
+
+TEST(CountedTest, ALoopRunsAsOftenAsWasFound) {
+  Sketch g;
+  const ValueId x = g.Input("x", DType::kF32, {N(), 3});
+  Sketch body;
+  body.Input("i");
+  const ValueId goes_on = body.Input("cond");
+  const ValueId sum = body.Input("sum");
+  const ValueId next = body.Op("Add", {sum, body.Number(1.5)});
+  const std::vector<ValueId> y = g.Ops("Loop", {g.DimOf(Positive(g, x), 1), kNoValue, g.Number(1)},
+                                       1, {{"body", body.Body({goes_on, next}, 0)}});
+  Check(g.Done({y[0]}), {{X({4, 3})}, {X({0, 3})}});
+}
+
+TEST(CountedTest, ACountInEveryIteration) {
+  Sketch g;
+  const ValueId x = g.Input("x", DType::kF32, {N(), 3});
+  Sketch body;
+  body.Input("i");
+  const ValueId goes_on = body.Input("cond");
+  const ValueId carried = body.Input("carried");
+  const ValueId found =
+      body.Op("GatherND", {carried, body.Op("Transpose", {Positive(body, carried)})});
+  const ValueId sum = body.Op("ReduceSum", {found}, {{"keepdims", int64_t{0}}});
+  const ValueId next = body.Op("Sub", {carried, body.Number(0.5)});
+  const std::vector<ValueId> y =
+      g.Ops("Loop", {g.Int(4), kNoValue, x}, 2, {{"body", body.Body({goes_on, next, sum}, 0)}});
+  Check(g.Done({y[0], y[1]}), {{X({4, 3})}, {X({0, 3})}});
+}
+
+TEST(CountedTest, RowsOfDifferentLengthsAreUnimplemented) {
+  Sketch g;
+  const ValueId x = g.Input("x", DType::kF32, {N(), 3});
+  Sketch body;
+  body.Input("i");
+  const ValueId goes_on = body.Input("cond");
+  const ValueId carried = body.Input("carried");
+  const std::vector<ValueId> y = g.Ops(
+      "Loop", {g.Int(4), kNoValue, x}, 2,
+      {{"body", body.Body({goes_on, body.Op("Neg", {carried}), Positive(body, carried)}, 0)}});
+  const absl::StatusOr<Graph> resolved = ResolveControlFlow(g.Done({y[1]}));
+  ASSERT_TRUE(absl::IsUnimplemented(resolved.status())) << resolved.status();
+  EXPECT_NE(resolved.status().ToString().find("changes between iterations"), std::string::npos);
+}
+
+TEST(CountedTest, RowsThatAreCountedTogetherAreNotBatched) {
+  Sketch g;
+  const ValueId x = g.Input("x", DType::kF32, {N(), 3});
+  const ValueId count = g.Op("Cast", {g.DimOf(Positive(g, x), 1)}, {{"to", int64_t{1}}});
+  const StageGraph stages = Check(g.Done({g.Op("Add", {x, count})}), {{X({4, 3})}, {X({1, 3})}});
+  const BatchingProof proof = ProveBatching(stages);
+  EXPECT_EQ(proof.symbol, "");
+  EXPECT_NE(proof.reason.find("mixes rows"), std::string::npos) << proof.reason;
+}
+
 }  // namespace
 }  // namespace stampmill

@@ -19,14 +19,9 @@ constexpr size_t kFollowedCarriedMax = 8;  // elements of what a loop carries
 // Iterations of a loop over constants that are run at once.
 constexpr int64_t kFoldedTripsMax = 4096;
 
-bool Mentions(const DimExpr& e, absl::string_view symbol) {
-  const std::vector<std::string> symbols = e.Symbols();
-  return std::find(symbols.begin(), symbols.end(), symbol) != symbols.end();
-}
-
 bool MentionsAny(const Shape& shape, absl::string_view symbol) {
   return std::any_of(shape.begin(), shape.end(),
-                     [&](const DimExpr& dim) { return Mentions(dim, symbol); });
+                     [&](const DimExpr& dim) { return MentionsSymbol(dim, symbol); });
 }
 
 }  // namespace
@@ -270,9 +265,9 @@ absl::StatusOr<Value> Resolver::CarriedResult(const Node& node, const Repeat& re
 }
 
 absl::StatusOr<Value> Resolver::RowsResult(const Node& node, const Repeat& repeat, const Ref& row,
-                                           const DimExpr& trips) const {
+                                           const DimExpr& trips, size_t first_late) const {
   const Value& one = row.scope->graph.value(row.id);
-  if (MentionsAny(*one.shape, repeat.iteration)) {
+  if (MentionsAny(*one.shape, repeat.iteration) || MentionsLate(*one.shape, first_late)) {
     return NodeUnsupported(node, absl::StrCat("result '", one.name, "': its shape ",
                                               ToString(*one.shape), " changes between iterations"));
   }
@@ -292,6 +287,7 @@ absl::StatusOr<Resolver::RepeatResult> Resolver::BuildRepeat(const Node& node, R
   Scope body;
   body.outer = &scope;
   body.graph.opsets = scope.graph.opsets;
+  const size_t first_late = late_.size();
   ASSIGN_OR_RETURN(const std::vector<Ref> outputs, BuildRepeatBody(repeat, body, false));
   const auto output = [&](ValueId id) {
     const auto at = std::find(repeat.source->outputs().begin(), repeat.source->outputs().end(), id);
@@ -327,12 +323,15 @@ absl::StatusOr<Resolver::RepeatResult> Resolver::BuildRepeat(const Node& node, R
   }
   for (const ValueId id : repeat.source_results) {
     results.push_back(output(id));
-    ASSIGN_OR_RETURN(Value value, RowsResult(node, repeat, results.back(), trips));
+    ASSIGN_OR_RETURN(Value value, RowsResult(node, repeat, results.back(), trips, first_late));
     result.rows.push_back(add(std::move(value)));
   }
   const Finished finished = Finish(body, results);
   made.inputs.insert(made.inputs.end(), finished.captures.begin(), finished.captures.end());
   made.attributes["body"] = finished.graph;
+  if (made.Has("trips") && !made.outputs.empty()) {
+    AddLate(trips.symbol_name(), made.outputs[0], scope);
+  }
   scope.graph.AddNode(std::move(made));
   return result;
 }

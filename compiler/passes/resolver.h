@@ -38,6 +38,8 @@ struct Ref {
 // Where the values of a source graph are; absent: not made yet.
 using Places = std::vector<std::optional<Ref>>;
 
+bool MentionsSymbol(const DimExpr& e, absl::string_view symbol);
+
 // The graph that is this attribute; null when there is none.
 const Graph* BodyOf(const Node& node, absl::string_view name);
 // INVALID_ARGUMENT and UNIMPLEMENTED, beginning with the node's description.
@@ -136,8 +138,9 @@ class Resolver {
   absl::StatusOr<Value> CarriedResult(const Node& node, const Repeat& repeat,
                                       const Carried& carried, const Ref& next, const DimExpr& trips,
                                       Scope& scope);
+  // `first_late`: the first symbol that the body sets.
   absl::StatusOr<Value> RowsResult(const Node& node, const Repeat& repeat, const Ref& row,
-                                   const DimExpr& trips) const;
+                                   const DimExpr& trips, size_t first_late) const;
   absl::StatusOr<std::vector<Ref>> BuildRepeatBody(Repeat& repeat, Scope& body, bool probe);
   void FindSteps(const Repeat& probe, Scope& body, const std::vector<Ref>& outputs,
                  std::vector<Carried>& carried) const;
@@ -157,7 +160,15 @@ class Resolver {
 
   std::string Fresh(absl::string_view what) { return absl::StrCat(what, " #", fresh_++); }
 
-  absl::flat_hash_map<std::string, Ref> reads_;  // by symbol
+  // `symbol`, which a node of `scope` sets, can be used where `id` can.
+  void AddLate(absl::string_view symbol, ValueId id, Scope& scope);
+  // The same outside of the body that set those from `first` on.
+  void PassOut(size_t first, ValueId id, Scope& scope);
+  // One of the symbols that are set from `first` on.
+  bool MentionsLate(const Shape& shape, size_t first) const;
+
+  std::vector<std::string> late_;                // what is set on the way, in order
+  absl::flat_hash_map<std::string, Ref> reads_;  // by such a symbol
   int64_t nodes_ = 0;
   int64_t fresh_ = 0;
   int depth_ = 0;

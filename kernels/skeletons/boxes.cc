@@ -38,28 +38,30 @@ float Overlap(const Box& a, const Box& b) {
 
 }  // namespace
 
-// Configuration: 1 for boxes of centre and size. Dims: boxes, classes. Buffers: boxes f32
-// [batch, boxes, 4], scores f32 [batch, classes, boxes], the most that a class may keep (i64), the
-// overlap above which and the score at or below which a box goes (f32); kept boxes, best first,
-// [batch, classes, boxes] (i64), and their number [batch, classes] (i64). A task is one class.
+// Configuration: 1 for boxes of centre and size, 1 for a least score. Dims: boxes, classes, places.
+// Buffers: boxes f32 [batch, boxes, 4], scores f32 [batch, classes, boxes], the most that a class
+// may keep (i64), the overlap above which and the score at or below which a box goes (f32); kept
+// boxes, best first, [batch, classes, places] (i64), and their number [batch, classes] (i64): what
+// is behind them is not written. A score that is no number is no score. A task is one class.
 // Scratch: 32 bytes a box.
 STAMPMILL_SKELETON(suppress) {
-  const int64_t count = dims[0];
+  const int64_t count = dims[0], places = dims[2];
   const float* boxes = static_cast<const float*>(buffers[0]) + task / dims[1] * count * 4;
   const float* scores = static_cast<const float*>(buffers[1]) + task * count;
   const int64_t most = *static_cast<const int64_t*>(buffers[2]);
   const float overlap = *static_cast<const float*>(buffers[3]);
   const float least = *static_cast<const float*>(buffers[4]);
-  int64_t* kept = static_cast<int64_t*>(buffers[5]) + task * count;
+  int64_t* kept = static_cast<int64_t*>(buffers[5]) + task * places;
   Scored* list = static_cast<Scored*>(scratch);
   int64_t candidates = 0;
   for (int64_t i = 0; i < count; ++i) {
-    if (scores[i] > least) list[candidates++] = {scores[i], i};
+    if (configuration[1] != 0 ? scores[i] > least : scores[i] == scores[i])
+      list[candidates++] = {scores[i], i};
   }
   MergeSort(list, list + count, candidates,
             [](const Scored& a, const Scored& b) { return a.score > b.score; });
   int64_t found = 0;
-  for (int64_t i = 0; i < candidates && found < most; ++i) {
+  for (int64_t i = 0; i < candidates && found < most && found < places; ++i) {
     const Box box = BoxOf(boxes + list[i].index * 4, configuration[0] != 0);
     bool keep = true;
     for (int64_t j = 0; j < found && keep; ++j) {
@@ -67,13 +69,12 @@ STAMPMILL_SKELETON(suppress) {
     }
     if (keep) kept[found++] = list[i].index;
   }
-  for (int64_t i = found; i < count; ++i) kept[i] = 0;
   static_cast<int64_t*>(buffers[6])[task] = found;
 }
 
 // Lists beside each other become one. Dims: lists in a batch, places in a list, lists. Buffers: the
 // lists [lists, places] and their lengths [lists]; rows of batch, list in the batch and element,
-// [lists * places, 3]; how many there are. All i64. One task.
+// [lists * places, 3], no more than there are; how many that is. All i64. One task.
 STAMPMILL_SKELETON(join_lists) {
   const int64_t* from = static_cast<const int64_t*>(buffers[0]);
   const int64_t* lengths = static_cast<const int64_t*>(buffers[1]);
@@ -87,7 +88,6 @@ STAMPMILL_SKELETON(join_lists) {
       ++found;
     }
   }
-  for (int64_t i = 3 * found; i < 3 * dims[2] * dims[1]; ++i) to[i] = 0;
   static_cast<int64_t*>(buffers[3])[0] = found;
 }
 

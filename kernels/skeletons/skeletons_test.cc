@@ -88,7 +88,7 @@ TEST(SkeletonsTest, SuppressKeepsTheBestOfBoxesThatOverlap) {
                                {0, 0, 1, 1, 0, 0.1, 1, 1.1, 1, 1, 0, 0,  //
                                 0, 10, 1, 11});
   const Tensor scores = Numbers(DType::kF32, {1, 2, 4}, {0.9, 0.75, 0.6, 0.95, 0.1, 0.3, 0.2, 0.3});
-  Library library{.skeleton = "suppress", .configuration = {0}, .dims = {4, 2}, .tasks = 2};
+  Library library{.skeleton = "suppress", .configuration = {0, 1}, .dims = {4, 2, 4}, .tasks = 2};
   library.scratch_bytes = 4 * 32;
   const auto run = [&](int64_t most, double overlap, double least) {
     return RunOn(library,
@@ -100,6 +100,10 @@ TEST(SkeletonsTest, SuppressKeepsTheBestOfBoxesThatOverlap) {
   EXPECT_EQ(run(1, 0.5, 0), (Lists{{3, 0, 0, 0, 1, 0, 0, 0}, {1, 1}}));
   EXPECT_EQ(run(4, 1, 0.25), (Lists{{3, 0, 1, 2, 1, 3, 0, 0}, {4, 2}}));
   EXPECT_EQ(run(0, 0.5, 0), (Lists{{0, 0, 0, 0, 0, 0, 0, 0}, {0, 0}}));
+  // Without a least score; no more than there are places for.
+  library.configuration[1] = 0;
+  library.dims[2] = 1;
+  EXPECT_EQ(run(4, 0.5, 5), (Lists{{3, 1, 0, 0, 0, 0, 0, 0}, {1, 1}}));
 }
 
 TEST(SkeletonsTest, JoinListsNamesBatchListAndElement) {

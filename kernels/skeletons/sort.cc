@@ -71,7 +71,8 @@ STAMPMILL_SKELETON(top_k) {
 }
 
 // Configuration: dtype. Dims: number of elements. Buffers: x; the places of what is not zero (i64,
-// as many as elements), how many there are (i64). One task.
+// room for as many as elements, no more than there are is written), how many there are (i64). One
+// task.
 STAMPMILL_SKELETON(nonzero) {
   int64_t* places = static_cast<int64_t*>(buffers[1]);
   int64_t found = 0;
@@ -81,7 +82,6 @@ STAMPMILL_SKELETON(nonzero) {
       if (IsNonZero(x[i])) places[found++] = i;
     }
   });
-  for (int64_t i = found; i < dims[0]; ++i) places[i] = 0;
   static_cast<int64_t*>(buffers[2])[0] = found;
 }
 

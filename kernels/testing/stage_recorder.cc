@@ -153,7 +153,8 @@ absl::Status StageRecorder::RunAlias(const Alias& alias, std::vector<Tensor>& va
 }
 
 absl::StatusOr<size_t> StageRecorder::RunSteps(size_t first, std::vector<Tensor>& values,
-                                               const DimExpr::SymbolValue& symbol) const {
+                                               const DimExpr::SymbolValue& symbol,
+                                               Read& read) const {
   for (size_t i = first; i < steps_.size(); ++i) {
     const Step& step = steps_[i];
     switch (step.kind) {
@@ -165,8 +166,12 @@ absl::StatusOr<size_t> StageRecorder::RunSteps(size_t first, std::vector<Tensor>
         break;
       case Step::Kind::kEnd:
         return i;
-      case Step::Kind::kRead:
-        return absl::UnimplementedError("a read in a test of one operator");
+      case Step::Kind::kRead: {
+        ASSIGN_OR_RETURN(const Tensor scalar, ValueOf(step.value, values, symbol));
+        ASSIGN_OR_RETURN(const int64_t limit, step.count.Evaluate(symbol));
+        read[step.symbol] = std::clamp<int64_t>(scalar.ValueAsInt64(0), 0, limit);
+        break;
+      }
       case Step::Kind::kBegin: {
         ASSIGN_OR_RETURN(const int64_t count, step.count.Evaluate(symbol));
         size_t end = i + 1;
@@ -178,7 +183,7 @@ absl::StatusOr<size_t> StageRecorder::RunSteps(size_t first, std::vector<Tensor>
           const auto inner = [&](absl::string_view name) -> std::optional<int64_t> {
             return name == step.symbol ? trip : symbol(name);
           };
-          RETURN_IF_ERROR(RunSteps(i + 1, values, inner).status());
+          RETURN_IF_ERROR(RunSteps(i + 1, values, inner, read).status());
         }
         i = end - 1;
         break;
@@ -191,7 +196,12 @@ absl::StatusOr<size_t> StageRecorder::RunSteps(size_t first, std::vector<Tensor>
 absl::Status StageRecorder::Run(std::vector<Tensor>& values,
                                 const DimExpr::SymbolValue& symbol) const {
   values.resize(graph_.value_count());
-  return RunSteps(0, values, symbol).status();
+  Read read;
+  const auto known = [&](absl::string_view name) -> std::optional<int64_t> {
+    const auto found = read.find(std::string(name));
+    return found == read.end() ? symbol(name) : found->second;
+  };
+  return RunSteps(0, values, known, read).status();
 }
 
 }  // namespace stampmill

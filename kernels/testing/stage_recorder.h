@@ -69,9 +69,12 @@ class StageRecorder : public LowerContext {
     DimExpr offset;
   };
 
+  // What reads have set.
+  using Read = absl::flat_hash_map<std::string, int64_t>;
   // Runs the steps from `first` to the end of the repeat that it lies in, or of all; gives where.
+  // `symbol` knows what is read.
   absl::StatusOr<size_t> RunSteps(size_t first, std::vector<Tensor>& values,
-                                  const DimExpr::SymbolValue& symbol) const;
+                                  const DimExpr::SymbolValue& symbol, Read& read) const;
   absl::Status CheckShapes(std::span<const Operand> operands, std::span<const ValueId> ids) const;
   absl::Status RunStage(const Stage& stage, std::vector<Tensor>& values,
                         const DimExpr::SymbolValue& symbol) const;

@@ -24,6 +24,40 @@ def save(folder, name, nodes, inputs, outputs, constants=()):
     onnx.save(model, os.path.join(folder, name + ".onnx"))
 
 
+def save_detector(folder):
+    """The tail of a detector: of columns with 4 corners and the scores of 2 classes, those that are
+    left when boxes that overlap are suppressed. How many that is depends on the data."""
+    float_type = TensorProto.FLOAT
+    save(
+        folder,
+        "detector",
+        [
+            helper.make_node("Transpose", ["IN"], ["columns"], perm=[0, 2, 1]),
+            helper.make_node("Slice", ["columns", "zero", "four", "two"], ["boxes"]),
+            helper.make_node("Slice", ["IN", "four", "six", "one"], ["scores"]),
+            helper.make_node(
+                "NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["FOUND"]
+            ),
+            helper.make_node("Gather", ["FOUND", "two_of_two"], ["places"], axis=1),
+            helper.make_node("Squeeze", ["boxes", "zero"], ["list"]),
+            helper.make_node("Gather", ["list", "places"], ["BOXES"]),
+        ],
+        [("IN", float_type, [1, 6, "K"])],
+        [("FOUND", TensorProto.INT64, ["F", 3]), ("BOXES", float_type, ["F", 4])],
+        [
+            ("zero", numpy.array([0])),
+            ("one", numpy.array([1])),
+            ("two", numpy.array([2])),
+            ("four", numpy.array([4])),
+            ("six", numpy.array([6])),
+            ("two_of_two", numpy.array(2)),
+            ("most", numpy.array([100])),
+            ("overlap", numpy.array([0.5], numpy.float32)),
+            ("least", numpy.array([0.25], numpy.float32)),
+        ],
+    )
+
+
 def main(folder):
     float_type, int_type = TensorProto.FLOAT, TensorProto.INT32
     # OUT = 2 * IN + 1
@@ -57,6 +91,7 @@ def main(folder):
         [("IN", float_type, ["N", "S"])],
         [("OUT", float_type, ["N", "S"])],
     )
+    save_detector(folder)
     # Long enough to be caught at work: a chain of products of one matrix.
     nodes, last = [], "IN"
     for i in range(12):

@@ -29,7 +29,8 @@ SERVER = None
 def setUpModule():
     global SERVER
     SERVER = daemon.Daemon(
-        [daemon.model(name) for name in ("affine", "pair", "wide")] + ["--allow-client-shm=true"]
+        [daemon.model(name) for name in ("affine", "detector", "pair", "wide")]
+        + ["--allow-client-shm=true"]
     )
 
 
@@ -41,6 +42,46 @@ def affine_input(module, values):
     tensor = module.InferInput("IN", list(values.shape), "FP32")
     tensor.set_data_from_numpy(values)
     return tensor
+
+
+def detector_input(module, columns):
+    tensor = module.InferInput("IN", list(columns.shape), "FP32")
+    tensor.set_data_from_numpy(columns)
+    return tensor
+
+
+def share(a, b):
+    """Of the union of two boxes, what is common to both."""
+    height = min(a[2], b[2]) - max(a[0], b[0])
+    width = min(a[3], b[3]) - max(a[1], b[1])
+    if height <= 0 or width <= 0:
+        return 0
+    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (a, b)]
+    return height * width / (sum(areas) - height * width)
+
+
+def detect(columns):
+    """What the detector finds: rows of batch, class and column."""
+    boxes, scores = columns[0, :4].T, columns[0, 4:]
+    found = []
+    for kind, score in enumerate(scores):
+        kept = []
+        for column in numpy.argsort(-score, kind="stable"):
+            overlaps = any(share(boxes[column], boxes[other]) > 0.5 for other in kept)
+            if score[column] > 0.25 and not overlaps and len(kept) < 100:
+                kept.append(column)
+        found += [[0, kind, column] for column in kept]
+    return numpy.array(found, numpy.int64).reshape(-1, 3)
+
+
+def scene(columns, seed, most=1.0):
+    """Boxes in a square, with scores up to `most`."""
+    random = numpy.random.default_rng(seed)
+    corner = random.uniform(0, 4, (columns, 2))
+    size = random.uniform(0.5, 1.5, (columns, 2))
+    score = random.uniform(0, most, (columns, 2))
+    rows = numpy.concatenate([corner, corner + size, score], axis=1)
+    return numpy.ascontiguousarray(rows.T[None].astype(numpy.float32))
 
 
 VALUES = numpy.arange(8, dtype=numpy.float32).reshape(2, 4)
@@ -79,7 +120,9 @@ class Sync(unittest.TestCase):
             self.assertEqual("TYPE_FP32", config["input"][0]["data_type"])
             index = client.get_model_repository_index(**keywords)
             index = index["models"] if isinstance(index, dict) else index
-            self.assertEqual({"affine", "pair", "wide"}, {entry["name"] for entry in index})
+            self.assertEqual(
+                {"affine", "detector", "pair", "wide"}, {entry["name"] for entry in index}
+            )
 
     def test_infers(self):
         for module, client in self.each():
@@ -204,6 +247,69 @@ class Sync(unittest.TestCase):
                     client.infer("affine", [tensor])
                 with self.assertRaisesRegex(InferenceServerException, "Unable to open"):
                     client.register_system_shared_memory("other", "/no_such_" + key[1:], 16)
+            finally:
+                shm.destroy_shared_memory_region(region)
+
+    def test_as_many_answers_as_are_found(self):
+        counts = set()
+        for module, client in self.each():
+            for columns, seed, most in [
+                (20, 1, 1),
+                (7, 2, 1),
+                (0, 3, 1),
+                (20, 4, 0.2),
+                (300, 5, 1),
+            ]:
+                rows = scene(columns, seed, most)
+                want = detect(rows)
+                counts.add(len(want))
+                result = client.infer("detector", [detector_input(module, rows)])
+                numpy.testing.assert_array_equal(result.as_numpy("FOUND"), want)
+                numpy.testing.assert_array_equal(
+                    result.as_numpy("BOXES"), rows[0, :4].T[want[:, 2]].reshape(-1, 4)
+                )
+        self.assertGreaterEqual(len(counts), 4)
+        http = tritonclient.http.InferenceServerClient(SERVER.http)
+        for description in (
+            http.get_model_metadata("detector")["outputs"],
+            http.get_model_config("detector")["output"],
+        ):
+            dims = {entry["name"]: entry.get("shape", entry.get("dims")) for entry in description}
+            dims = {name: [int(dim) for dim in values] for name, values in dims.items()}
+            self.assertEqual(dims, {"FOUND": [-1, 3], "BOXES": [-1, 4]})
+        http.close()
+
+    def test_shared_memory_for_as_many_answers_as_are_found(self):
+        shm = tritonclient.utils.shared_memory
+        rows = scene(20, 1)
+        want = detect(rows)
+        exact, room = want.nbytes, 40 * 3 * 8
+        self.assertLess(exact, room)
+        for module, client in self.each():
+            key = "/stampmill_" + uuid.uuid4().hex
+            region = shm.create_shared_memory_region("found", key, 2 * room)
+            try:
+                client.register_system_shared_memory("found", key, 2 * room)
+                # Room for the most that there could be, for what there is, and for less.
+                for size in (room + 8, room, exact + 8, exact):
+                    shm.set_shared_memory_region(region, [numpy.full(2 * room, 7, numpy.uint8)])
+                    output = module.InferRequestedOutput("FOUND")
+                    output.set_shared_memory("found", size)
+                    result = client.infer(
+                        "detector", [detector_input(module, rows)], outputs=[output]
+                    )
+                    answer = result.get_output("FOUND")
+                    shape = answer["shape"] if isinstance(answer, dict) else answer.shape
+                    self.assertEqual([int(dim) for dim in shape], list(want.shape))
+                    numpy.testing.assert_array_equal(
+                        shm.get_contents_as_numpy(region, numpy.int64, list(want.shape)), want
+                    )
+                    behind = shm.get_contents_as_numpy(region, numpy.uint8, [2 * room])[size:]
+                    self.assertTrue((behind == 7).all())
+                output.set_shared_memory("found", exact - 8)
+                with self.assertRaisesRegex(InferenceServerException, "at least %d bytes" % exact):
+                    client.infer("detector", [detector_input(module, rows)], outputs=[output])
+                client.unregister_system_shared_memory("found")
             finally:
                 shm.destroy_shared_memory_region(region)
 

@@ -11,14 +11,17 @@
 #include "compiler/passes/stage_graph.h"
 #include "compiler/passes/testing/stage_interpreter.h"
 #include "kernels/op.h"
+#include "kernels/shape_rules.h"
 #include "kernels/testing/stage_recorder.h"
 #include "kernels/testing/stage_runner.h"
 
 namespace stampmill {
 namespace {
 
-bool HasControlFlow(const Graph& graph) {
+// What runs, or how much of it, is known on the way.
+bool DependsOnData(const Graph& graph) {
   for (const NodeId id : graph.Order()) {
+    if (CountsItsResult(graph.node(id))) return true;
     for (const auto& [name, attribute] : graph.node(id).attributes) {
       if (std::holds_alternative<std::shared_ptr<const Graph>>(attribute)) return true;
     }
@@ -26,10 +29,9 @@ bool HasControlFlow(const Graph& graph) {
   return false;
 }
 
-// Control flow is lowered with the graph around it.
-absl::StatusOr<std::vector<Tensor>> RunControlFlow(const Graph& graph,
-                                                   std::span<const Tensor> inputs,
-                                                   const Symbols& symbols) {
+// Lowered as one graph.
+absl::StatusOr<std::vector<Tensor>> RunTogether(const Graph& graph, std::span<const Tensor> inputs,
+                                                const Symbols& symbols) {
   ASSIGN_OR_RETURN(Graph resolved, ResolveControlFlow(graph));
   CollectBodyChecks(resolved);
   Symbols values = symbols;
@@ -52,7 +54,7 @@ absl::StatusOr<std::vector<Tensor>> RunControlFlow(const Graph& graph,
 
 absl::StatusOr<std::vector<Tensor>> RunLowered(Graph graph, std::span<const Tensor> inputs,
                                                const Symbols& symbols, bool fold) {
-  if (HasControlFlow(graph)) return RunControlFlow(graph, inputs, symbols);
+  if (DependsOnData(graph)) return RunTogether(graph, inputs, symbols);
   InferOptions options;
   options.fold_constants = fold;
   RETURN_IF_ERROR(InferShapes(graph, options));

@@ -95,6 +95,10 @@ class Run {
       if (proceed <= 0) break;
     }
     if (!region.trips.empty()) symbols_[region.trips] = trips;
+    // What is left out reads nothing.
+    for (size_t i = first; i < end && trips == 0; ++i) {
+      if (!stages_.stages[i].reads.empty()) symbols_[stages_.stages[i].reads] = 0;
+    }
     return absl::OkStatus();
   }
 
