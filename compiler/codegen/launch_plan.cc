@@ -35,6 +35,9 @@ constexpr int64_t kBlockK = 512;
 constexpr int64_t kColumnsMin = 256;
 constexpr int64_t kPackingTasksWanted = 8;
 
+// The narrowest vectors of sums that pairs are multiplied into.
+constexpr int64_t kDotLanesMin = 4;
+
 int64_t FloorPowerOfTwo(int64_t value) {
   return value < 1 ? 1 : static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(value)));
 }
@@ -308,11 +311,17 @@ LaunchPlan PlanLibrary(const Library& library) {
   return plan;
 }
 
-// Distance in elements between the rows of `a` when it can be read in place: one plain load whose
-// innermost coordinate is k, whose rows are a constant distance apart, and of which the rows of one
-// register tile do not fall into few sets of the first-level cache.
-std::optional<int64_t> DirectRowDistance(const Contraction& contraction, int64_t tile_rows) {
+// Distance in bytes between the rows of `a` when it can be read in place: one plain load whose
+// innermost coordinate is k, of whole steps as tiles read them, whose rows are a constant distance
+// apart, and of which the rows of one register tile do not fall into few sets of the first-level
+// cache.
+std::optional<int64_t> DirectRowDistance(const Contraction& contraction,
+                                         const ContractionSchedule& schedule) {
   const Expr& a = contraction.a;
+  const auto element = static_cast<int64_t>(SizeBytes(a.dtype()));
+  const std::optional<int64_t> k = schedule.k.constant();
+  if (element * schedule.group != schedule.a_step_bytes) return std::nullopt;
+  if (schedule.group > 1 && (!k.has_value() || *k % schedule.group != 0)) return std::nullopt;
   if (a.op() != ExprOp::kLoad || contraction.k.size() != 1 || contraction.m.size() > 1) {
     return std::nullopt;
   }
@@ -334,12 +343,12 @@ std::optional<int64_t> DirectRowDistance(const Contraction& contraction, int64_t
   constexpr int64_t kSets = 64;
   constexpr int64_t kWaysForRows = 6;  // of 8 at least; columns pass through the others
   std::vector<int64_t> used(kSets, 0);
-  int64_t row_bytes = distance * static_cast<int64_t>(SizeBytes(contraction.accumulator));
-  for (int64_t row = 0; row < tile_rows; ++row) {
+  const int64_t row_bytes = distance * element;
+  for (int64_t row = 0; row < schedule.tile_rows; ++row) {
     int64_t line = (row * row_bytes) / kLineBytes;
     if (++used[static_cast<size_t>(line % kSets)] > kWaysForRows) return std::nullopt;
   }
-  return distance;
+  return row_bytes;
 }
 
 }  // namespace
@@ -435,30 +444,37 @@ ContractionSchedule ScheduleContraction(const Contraction& contraction, const Ta
   ContractionSchedule schedule;
   int64_t element = static_cast<int64_t>(SizeBytes(contraction.accumulator));
   schedule.lanes = VectorBytes(target) / element;
+  const bool has_one_width = std::has_single_bit(static_cast<uint64_t>(contraction.panel));
+  schedule.group = contraction.of_pairs() ? kPairGroup : 1;
+  schedule.dots = contraction.of_pairs() && target.has_bf16() &&
+                  contraction.panel >= kDotLanesMin && has_one_width;
+  // One by one pairs are packed as floats.
+  schedule.a_step_bytes = schedule.dots ? element : element * schedule.group;
   schedule.tile_rows = target.has_avx512() ? 12 : 6;
   schedule.batches = ElementCount(contraction.batch);
   schedule.m = ElementCount(contraction.m);
   schedule.k = ElementCount(contraction.k);
+  schedule.steps = CeilDiv(schedule.k, schedule.group);
   schedule.panels = CeilDiv(contraction.n, contraction.panel);
   schedule.block_rows = kBlockRows;
-  std::optional<int64_t> k = schedule.k.constant();
-  schedule.block_k = kBlockK * 4 / element;
-  if (k.has_value()) {
-    int64_t blocks = std::max<int64_t>((*k + schedule.block_k - 1) / schedule.block_k, 1);
-    schedule.block_k = std::max<int64_t>(RoundUp((*k + blocks - 1) / blocks, 16), 16);
+  std::optional<int64_t> steps = schedule.steps.constant();
+  schedule.block_k = kBlockK * 4 / schedule.a_step_bytes;
+  if (steps.has_value()) {
+    int64_t blocks = std::max<int64_t>((*steps + schedule.block_k - 1) / schedule.block_k, 1);
+    schedule.block_k = std::max<int64_t>(RoundUp((*steps + blocks - 1) / blocks, 16), 16);
   }
-  bool one_block = k.has_value() && *k <= schedule.block_k;
-  std::optional<int64_t> direct = DirectRowDistance(contraction, schedule.tile_rows);
+  bool one_block = steps.has_value() && *steps <= schedule.block_k;
+  std::optional<int64_t> direct = DirectRowDistance(contraction, schedule);
   schedule.direct_a = direct.has_value();
   int64_t padded_k = RoundUp(schedule.block_k, 16);
-  schedule.pack_whole_k = !schedule.direct_a && k.has_value() && contraction.k.size() > 1;
-  if (schedule.pack_whole_k) padded_k = RoundUp(*k, 16);
+  schedule.pack_whole_k = !schedule.direct_a && steps.has_value() && contraction.k.size() > 1;
+  if (schedule.pack_whole_k) padded_k = RoundUp(*steps, 16);
   // An odd number of cache lines: rows of a tile spread over all sets.
-  int64_t line = 64 / element;
-  int64_t row_elements = (padded_k / line | 1) * line;
-  schedule.a_row_elements = schedule.direct_a ? *direct : row_elements;
+  constexpr int64_t kLineBytes = 64;
+  const int64_t row_bytes = (padded_k * schedule.a_step_bytes / kLineBytes | 1) * kLineBytes;
+  schedule.a_row_bytes = direct.value_or(row_bytes);
   schedule.scratch_a_bytes =
-      schedule.direct_a ? DimExpr(0) : DimExpr(schedule.block_rows * row_elements * element);
+      schedule.direct_a ? DimExpr(0) : DimExpr(schedule.block_rows * row_bytes);
   DimExpr even = CeilDiv(schedule.m, Max(1, CeilDiv(schedule.m, schedule.block_rows)));
   schedule.rows_per_task = Max(1, CeilDiv(even, schedule.tile_rows)) * schedule.tile_rows;
   schedule.row_blocks = CeilDiv(schedule.m, schedule.rows_per_task);

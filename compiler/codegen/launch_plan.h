@@ -73,21 +73,24 @@ inline constexpr int64_t kTileRows = 64;
 std::vector<Expr> TransposedLoads(const Expr& result, int64_t lane_axis, int64_t tile_axis);
 
 // Tasks of a contraction: batch, then blocks of rows, then groups of panels: neighbours share the
-// rows.
+// rows. A step multiplies one number of k, or a pair (Contraction::of_pairs).
 struct ContractionSchedule {
   int64_t lanes = 0;          // elements of the accumulator's type in one vector
+  int64_t group = 1;          // numbers of k in one step
+  bool dots = false;          // of pairs: the target multiplies them as such, else one by one
   int64_t tile_rows = 0;      // rows of the widest register tile
   int64_t block_rows = 0;     // rows of one task at most
-  int64_t block_k = 0;        // k steps between two visits to the accumulators in memory
+  int64_t block_k = 0;        // steps between two visits to the accumulators in memory
   bool direct_a = false;      // `a` is read in place, not packed
   bool pack_whole_k = false;  // all of k is packed at once (else block_k at a time)
+  int64_t a_step_bytes = 0;   // of a row, as tiles read it
+  int64_t a_row_bytes = 0;    // from one row to the next, packed or in place
   DimExpr batches;
-  DimExpr m, k, panels;
+  DimExpr m, k, steps, panels;
   DimExpr rows_per_task;  // at most block_rows: even pieces of m
   DimExpr row_blocks;
   DimExpr panels_per_task;
   DimExpr panel_groups;
-  DimExpr a_row_elements;   // elements from one packed row to the next
   DimExpr scratch_a_bytes;  // packed rows, at the start of scratch
   DimExpr scratch_c_bytes;  // accumulators between blocks of k, after them
   DimExpr tasks;

@@ -28,6 +28,7 @@
 #include "compiler/llvm/row_packer.h"
 #include "compiler/llvm/scalar_ops.h"
 #include "llvm/IR/Constants.h"
+#include "llvm/IR/IntrinsicsX86.h"
 
 namespace stampmill {
 namespace {
@@ -40,9 +41,18 @@ constexpr int64_t kPageBytes = 4096;
 // Of the narrowest vectors: those below are no faster.
 constexpr int64_t kNarrowestBytes = 16;
 
+// What `a` converts, or `a`.
+Expr Unconverted(const Expr& a) { return a.op() == ExprOp::kCast ? a.operands()[0] : a; }
+
+// What is evaluated when rows are packed: what instructions can round is left to them.
+Expr PackedValue(const Contraction& contraction, const ContractionSchedule& schedule) {
+  const Expr inner = Unconverted(contraction.a);
+  return schedule.dots && inner.dtype() == DType::kF32 ? inner : contraction.a;
+}
+
 // Whether `a` is rows of neighbours in memory, whose places follow from their numbers alone.
 bool HasRowsInMemory(const Contraction& contraction) {
-  const Expr& a = contraction.a;
+  const Expr a = Unconverted(contraction.a);
   if (a.op() != ExprOp::kLoad || contraction.m.size() != 1 || contraction.k.size() != 1) {
     return false;
   }
@@ -85,10 +95,12 @@ class ContractionEmitter {
   void EmitTileBody(Ir& ir, const Tile& tile, const std::vector<Part>& parts);
   Values EmitStep(Ir& ir, const Tile& tile, const std::vector<Part>& parts, llvm::Value* panel,
                   llvm::Value* k, const Values& now);
+  Values EmitDots(Ir& ir, const Values& rows, const Values& columns, const Values& now);
+  Values EmitPairs(Ir& ir, const Values& rows, const Values& columns, const Values& now);
   // The arguments of a tile after the addresses of its rows.
   struct TileArguments {
     llvm::Value* panel = nullptr;
-    llvm::Value* count = nullptr;       // steps of k
+    llvm::Value* count = nullptr;       // steps
     llvm::Value* c = nullptr;           // accumulators
     llvm::Value* accumulate = nullptr;  // i1: they are loaded first
     llvm::Value* next_panel = nullptr;  // from where to fetch of the next panel
@@ -102,7 +114,7 @@ class ContractionEmitter {
     return contraction_.panel * element_bytes_ * schedule_.tile_rows / schedule_.block_rows;
   }
   // Rows of which one tile fetches a block of k: one line for each turn of its loop.
-  int64_t RowsFetched() const { return kLineBytes / element_bytes_ / kUnrolledSteps; }
+  int64_t RowsFetched() const { return kLineBytes / source_step_bytes_ / kUnrolledSteps; }
 
   void EmitTask(llvm::Value* task);
   void EmitBlockOfK(llvm::Value* task, llvm::Value* begin);
@@ -115,8 +127,8 @@ class ContractionEmitter {
   llvm::Value* RowAddress(llvm::Value* row, llvm::Value* k_begin);
   llvm::Value* AccumulatorAddress(llvm::Value* panel, llvm::Value* row);
 
-  void PackOnce(llvm::Value* task, llvm::Value* k_begin, llvm::Value* k_count);
-  void EmitPack(llvm::Value* k_begin, llvm::Value* k_count);
+  void PackOnce(llvm::Value* task, llvm::Value* begin, llvm::Value* count);
+  void EmitPack(llvm::Value* begin, llvm::Value* count);
 
   void EmitEpilogue(const Panel& kind, llvm::Value* panel, llvm::Value* row, llvm::Value* valid,
                     llvm::Value* c);
@@ -131,13 +143,16 @@ class ContractionEmitter {
   llvm::Value* ElementAt(llvm::Value* base, llvm::Value* index) {
     return ir_.b().CreateGEP(element_, base, index);
   }
+  llvm::Value* ByteAt(llvm::Value* base, llvm::Value* offset) {
+    return ir_.b().CreateGEP(ir_.b().getInt8Ty(), base, offset);
+  }
 
   KernelFunction& kernel_;
   Ir& ir_;
   const Contraction& contraction_;
   ContractionSchedule schedule_;
   int64_t element_bytes_;
-  int64_t row_distance_;  // elements between rows of a, packed or in place
+  int64_t source_step_bytes_;  // of what rows are packed from
   bool keeps_accumulators_;
   bool fetches_rows_;
   llvm::Type* element_;
@@ -149,6 +164,7 @@ class ContractionEmitter {
   std::optional<Panel> last_;  // the last one, where n is known not to fill it
   Values batch_extents_, m_extents_;
   llvm::Value* k_ = nullptr;
+  llvm::Value* steps_ = nullptr;
   llvm::Value* n_ = nullptr;
   llvm::Value* panels_ = nullptr;
   llvm::Value* packed_ = nullptr;
@@ -173,11 +189,12 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
       contraction_(contraction),
       schedule_(ScheduleContraction(contraction, target)),
       element_bytes_(static_cast<int64_t>(SizeBytes(contraction.accumulator))),
-      row_distance_(*schedule_.a_row_elements.constant()),
+      source_step_bytes_(static_cast<int64_t>(SizeBytes(Unconverted(contraction.a).dtype())) *
+                         schedule_.group),
       element_(kernel.ir().ValueType(contraction.accumulator)),
-      packer_(kernel, contraction, contraction.a, schedule_.lanes) {
-  std::optional<int64_t> k = schedule_.k.constant();
-  keeps_accumulators_ = !k.has_value() || *k > schedule_.block_k;
+      packer_(kernel, contraction, PackedValue(contraction, schedule_), schedule_.lanes) {
+  std::optional<int64_t> steps = schedule_.steps.constant();
+  keeps_accumulators_ = !steps.has_value() || *steps > schedule_.block_k;
   fetches_rows_ = !schedule_.direct_a && HasRowsInMemory(contraction);
   for (size_t n = 0; n < contraction.operands.size(); ++n) {
     operands_.push_back(kernel.Buffer(static_cast<int64_t>(n), contraction.operands[n]));
@@ -193,12 +210,12 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
   batch_extents_ = kernel.Dims(contraction.batch);
   m_extents_ = kernel.Dims(contraction.m);
   k_ = kernel.Dim(schedule_.k);
+  steps_ = kernel.Dim(schedule_.steps);
   n_ = kernel.Dim(contraction.n);
   panels_ = kernel.Dim(schedule_.panels);
   packed_ = kernel.Scratch();
   llvm::Value* packed_bytes = kernel.Dim(schedule_.scratch_a_bytes);
-  ir_.AtEntry(
-      [&] { accumulators_ = ir_.b().CreateGEP(ir_.b().getInt8Ty(), packed_, packed_bytes); });
+  ir_.AtEntry([&] { accumulators_ = ByteAt(packed_, packed_bytes); });
   const std::optional<int64_t> n = contraction.n.constant();
   if (!n.has_value() || *n >= contraction.panel || *n == 0)
     whole_ = MakePanel(contraction.panel, "tile");
@@ -324,16 +341,71 @@ ContractionEmitter::Values ContractionEmitter::EmitStep(Ir& ir, const Tile& tile
     columns.push_back(b.CreateAlignedLoad(Ir::Vector(element_, part.lanes),
                                           b.CreateGEP(element_, panel, index), alignment));
   }
-  Values result;
+  Values rows;
   for (int64_t row = 0; row < tile.rows; ++row) {
-    bool own = tile.addresses > 1;
+    const bool own = tile.addresses > 1;
     llvm::Value* base = tile.function->getArg(own ? static_cast<unsigned>(row) : 0);
-    llvm::Value* index = own ? k : ir.Add(k, ir.Int(row * row_distance_));
-    llvm::Value* a = b.CreateAlignedLoad(element_, b.CreateGEP(element_, base, index), alignment);
-    for (size_t part = 0; part < parts.size(); ++part) {
-      llvm::Value* old = now[static_cast<size_t>(row) * parts.size() + part];
-      llvm::Value* splat = ir.Splat(a, parts[part].lanes);
-      result.push_back(EmitMultiplyAdd(ir, splat, columns[part], old));
+    const int64_t distance = own ? 0 : row * schedule_.a_row_bytes;
+    llvm::Value* offset = ir.Add(ir.Mul(k, ir.Int(schedule_.a_step_bytes)), ir.Int(distance));
+    rows.push_back(b.CreateGEP(b.getInt8Ty(), base, offset));
+  }
+  if (schedule_.dots) return EmitDots(ir, rows, columns, now);
+  if (schedule_.group > 1) return EmitPairs(ir, rows, columns, now);
+  Values result;
+  for (llvm::Value* row : rows) {
+    llvm::Value* a = b.CreateAlignedLoad(element_, row, alignment);
+    for (llvm::Value* column : columns) {
+      llvm::Value* splat = ir.Splat(a, Ir::Lanes(column));
+      result.push_back(EmitMultiplyAdd(ir, splat, column, now[result.size()]));
+    }
+  }
+  return result;
+}
+
+// A row's pair, one word, by a vector of pairs.
+ContractionEmitter::Values ContractionEmitter::EmitDots(Ir& ir, const Values& rows,
+                                                        const Values& columns, const Values& now) {
+  llvm::IRBuilder<>& b = ir.b();
+  Values result;
+  for (llvm::Value* row : rows) {
+    llvm::Value* word = b.CreateAlignedLoad(b.getInt32Ty(), row, llvm::Align(2));
+    for (llvm::Value* column : columns) {
+      const int64_t lanes = Ir::Lanes(column);
+      const llvm::Intrinsic::ID dot = lanes == 16  ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512
+                                      : lanes == 8 ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256
+                                                   : llvm::Intrinsic::x86_avx512bf16_dpbf16ps_128;
+      llvm::Type* pairs = Ir::Vector(b.getBFloatTy(), 2 * lanes);
+      result.push_back(
+          b.CreateIntrinsic(dot, {},
+                            {now[result.size()], b.CreateBitCast(ir.Splat(word, lanes), pairs),
+                             b.CreateBitCast(column, pairs)}));
+    }
+  }
+  return result;
+}
+
+// The same sums from a row of floats: products are exact, so each addition rounds alike. First the
+// later numbers of all pairs, which are the upper halves, then the earlier ones.
+ContractionEmitter::Values ContractionEmitter::EmitPairs(Ir& ir, const Values& rows,
+                                                         const Values& columns, const Values& now) {
+  llvm::IRBuilder<>& b = ir.b();
+  Values result = now;
+  for (int64_t number : {1, 0}) {
+    Values halves;
+    for (llvm::Value* column : columns) {
+      llvm::Type* words = Ir::Vector(b.getInt32Ty(), Ir::Lanes(column));
+      llvm::Value* bits = b.CreateBitCast(column, words);
+      bits = number == 1 ? b.CreateAnd(bits, llvm::ConstantInt::get(words, 0xffff0000u))
+                         : b.CreateShl(bits, llvm::ConstantInt::get(words, 16));
+      halves.push_back(b.CreateBitCast(bits, column->getType()));
+    }
+    for (size_t row = 0; row < rows.size(); ++row) {
+      llvm::Value* place = b.CreateGEP(element_, rows[row], ir.Int(number));
+      llvm::Value* a = b.CreateAlignedLoad(element_, place, llvm::Align(4));
+      for (size_t part = 0; part < halves.size(); ++part) {
+        llvm::Value*& sum = result[row * halves.size() + part];
+        sum = EmitMultiplyAdd(ir, ir.Splat(a, Ir::Lanes(halves[part])), halves[part], sum);
+      }
     }
   }
   return result;
@@ -354,10 +426,10 @@ void ContractionEmitter::EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k,
     fetch(arguments.next_panel, ir.Mul(k, ir.Int(AheadBytes())), 2);
     if (!fetches_rows_) return;
     // Turns take the rows one after the other, each the same line of all of them.
-    int64_t line = kLineBytes / element_bytes_;
+    int64_t line = kLineBytes / source_step_bytes_;
     llvm::Value* turn = b.CreateAnd(k, ir.Int(line - 1));
     llvm::Value* row = b.CreateUDiv(turn, ir.Int(kUnrolledSteps));
-    llvm::Value* column = ir.Mul(ir.Sub(k, turn), ir.Int(element_bytes_));
+    llvm::Value* column = ir.Mul(ir.Sub(k, turn), ir.Int(source_step_bytes_));
     fetch(arguments.next_rows, ir.Add(ir.Mul(row, arguments.row_bytes), column), 2);
     return;
   }
@@ -385,14 +457,14 @@ void ContractionEmitter::EmitTask(llvm::Value* task) {
   rows_ = ir_.Min(rows_per_task, ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
   first_panel_ = ir_.Mul(group_, per_task);
   task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
-  if (schedule_.pack_whole_k) PackOnce(task, ir_.Int(0), k_);
+  if (schedule_.pack_whole_k) PackOnce(task, ir_.Int(0), steps_);
   // With no k at all there is one empty block: the accumulators are zero.
-  ir_.For(ir_.Int(0), ir_.Max(k_, ir_.Int(1)), schedule_.block_k,
+  ir_.For(ir_.Int(0), ir_.Max(steps_, ir_.Int(1)), schedule_.block_k,
           [&](llvm::Value* begin) { EmitBlockOfK(task, begin); });
 }
 
 void ContractionEmitter::EmitBlockOfK(llvm::Value* task, llvm::Value* begin) {
-  llvm::Value* count = ir_.Min(ir_.Int(schedule_.block_k), ir_.Sub(k_, begin));
+  llvm::Value* count = ir_.Min(ir_.Int(schedule_.block_k), ir_.Sub(steps_, begin));
   if (!schedule_.direct_a && !schedule_.pack_whole_k) {
     if (keeps_accumulators_) {
       EmitPack(begin, count);
@@ -424,10 +496,10 @@ void ContractionEmitter::EmitTiles(const Panel& kind, llvm::Value* panel, llvm::
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* number = ir_.Add(first_panel_, panel);
   if (contraction_.b_batched) number = ir_.Add(ir_.Mul(batch_, panels_), number);
-  llvm::Value* step = ir_.Add(ir_.Mul(number, k_), k_begin);
+  llvm::Value* step = ir_.Add(ir_.Mul(number, steps_), k_begin);
   llvm::Value* columns = ElementAt(operands_[static_cast<size_t>(contraction_.b)].address,
                                    ir_.Mul(step, ir_.Int(contraction_.panel)));
-  llvm::Value* next_panel = ElementAt(columns, ir_.Mul(k_, ir_.Int(contraction_.panel)));
+  llvm::Value* next_panel = ElementAt(columns, ir_.Mul(steps_, ir_.Int(contraction_.panel)));
   ir_.While(ir_.Int(0), rows_, [&](llvm::Value* row) {
     llvm::Value* left = ir_.Sub(rows_, row);
     llvm::Value* c = AccumulatorAddress(panel, row);
@@ -457,7 +529,7 @@ void ContractionEmitter::EmitTiles(const Panel& kind, llvm::Value* panel, llvm::
     if (!keeps_accumulators_) {
       EmitEpilogue(kind, panel, row, valid, c);
     } else {
-      llvm::Value* is_last = b.CreateICmpSGE(ir_.Add(k_begin, k_count), k_);
+      llvm::Value* is_last = b.CreateICmpSGE(ir_.Add(k_begin, k_count), steps_);
       ir_.If(is_last, [&] { EmitEpilogue(kind, panel, row, valid, c); });
     }
     return ir_.Add(row, valid);
@@ -469,7 +541,7 @@ void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Valu
   Values values = {RowAddress(row, k_begin)};
   for (int64_t n = 1; n < tile.addresses; ++n) {
     llvm::Value* number = ir_.Min(ir_.Int(n), ir_.Sub(valid, ir_.Int(1)));
-    values.push_back(ElementAt(values[0], ir_.Mul(number, ir_.Int(row_distance_))));
+    values.push_back(ByteAt(values[0], ir_.Mul(number, ir_.Int(schedule_.a_row_bytes))));
   }
   values.insert(values.end(), {arguments.panel, arguments.count, arguments.c, arguments.accumulate,
                                arguments.next_panel});
@@ -483,7 +555,7 @@ void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Valu
 void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count) {
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* end = ir_.Add(k_begin, k_count);
-  llvm::Value* is_last = b.CreateICmpSGE(end, k_);
+  llvm::Value* is_last = b.CreateICmpSGE(end, steps_);
   llvm::Value* following = ir_.Add(first_row_, kernel_.Dim(schedule_.rows_per_task));
   llvm::Value* is_past = b.CreateICmpSGE(following, kernel_.Dim(schedule_.m));
   following = b.CreateSelect(is_past, ir_.Int(0), following);
@@ -492,11 +564,11 @@ void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count
     following = b.CreateSelect(b.CreateICmpSGE(group_, last_group), following, first_row_);
   }
   llvm::Value* row = b.CreateSelect(is_last, following, first_row_);
-  llvm::Value* k = b.CreateSelect(is_last, ir_.Int(0), end);
+  llvm::Value* k = b.CreateSelect(is_last, ir_.Int(0), ir_.Mul(end, ir_.Int(schedule_.group)));
   auto address = [&](llvm::Value* at) {
     Scope scope = ScopeAt({at}, batch_extents_.size() + 2);
     scope.coordinates.back() = {k};
-    return ExprEmitter(scope).AddressOf(contraction_.a);
+    return ExprEmitter(scope).AddressOf(Unconverted(contraction_.a));
   };
   next_rows_ = address(row);
   llvm::Value* second = address(ir_.Add(row, ir_.Int(1)));
@@ -521,12 +593,14 @@ llvm::Value* ContractionEmitter::NextRows(llvm::Value* panel, llvm::Value* row) 
 // Of a row of the task, at the beginning of a block of k.
 llvm::Value* ContractionEmitter::RowAddress(llvm::Value* row, llvm::Value* k_begin) {
   if (!schedule_.direct_a) {
-    llvm::Value* index = ir_.Mul(row, ir_.Int(row_distance_));
-    if (schedule_.pack_whole_k) index = ir_.Add(index, k_begin);
-    return ElementAt(packed_, index);
+    llvm::Value* offset = ir_.Mul(row, ir_.Int(schedule_.a_row_bytes));
+    if (schedule_.pack_whole_k) {
+      offset = ir_.Add(offset, ir_.Mul(k_begin, ir_.Int(schedule_.a_step_bytes)));
+    }
+    return ByteAt(packed_, offset);
   }
   Scope scope = ScopeAt({ir_.Add(first_row_, row)}, batch_extents_.size() + 2);
-  scope.coordinates.back() = {k_begin};
+  scope.coordinates.back() = {ir_.Mul(k_begin, ir_.Int(schedule_.group))};
   return ExprEmitter(scope).AddressOf(contraction_.a);
 }
 
@@ -550,29 +624,42 @@ Scope ContractionEmitter::ScopeAt(const Values& m, size_t axes) {
 // --- Packing rows of a ---
 
 // All of k of the task's rows, unless the task before has left them.
-void ContractionEmitter::PackOnce(llvm::Value* task, llvm::Value* k_begin, llvm::Value* k_count) {
+void ContractionEmitter::PackOnce(llvm::Value* task, llvm::Value* begin, llvm::Value* count) {
   llvm::Value* is_first = ir_.b().CreateICmpEQ(task, kernel_.function()->getArg(1));
   llvm::Value* is_new = ir_.b().CreateICmpEQ(group_, ir_.Int(0));
-  ir_.If(ir_.b().CreateOr(is_first, is_new), [&] { EmitPack(k_begin, k_count); });
+  ir_.If(ir_.b().CreateOr(is_first, is_new), [&] { EmitPack(begin, count); });
 }
 
-void ContractionEmitter::EmitPack(llvm::Value* k_begin, llvm::Value* k_count) {
+void ContractionEmitter::EmitPack(llvm::Value* begin, llvm::Value* count) {
+  llvm::IRBuilder<>& b = ir_.b();
+  llvm::Value* k_begin = ir_.Mul(begin, ir_.Int(schedule_.group));
+  llvm::Value* k_end = ir_.Mul(ir_.Add(begin, count), ir_.Int(schedule_.group));
+  if (schedule_.group > 1) k_end = ir_.Min(k_end, k_);
+  // Numbers of a pair lie side by side.
+  llvm::Type* number = schedule_.dots ? b.getBFloatTy() : element_;
+  const llvm::Align alignment(static_cast<uint64_t>(schedule_.a_step_bytes / schedule_.group));
   const size_t axes = batch_extents_.size() + m_extents_.size();
-  ir_.Walk(first_row_, ir_.Add(first_row_, rows_), m_extents_,
-           [&](llvm::Value* row, const Values& m) {
-             llvm::Value* number = ir_.Sub(row, first_row_);
-             llvm::Value* target = ElementAt(packed_, ir_.Mul(number, ir_.Int(row_distance_)));
-             auto store = [&](llvm::Value* k, llvm::Value* values, int64_t) {
-               ir_.b().CreateAlignedStore(values, ElementAt(target, ir_.Sub(k, k_begin)),
-                                          llvm::Align(static_cast<uint64_t>(element_bytes_)));
-             };
-             const Scope scope = ScopeAt(m, axes);
-             if (schedule_.pack_whole_k) {
-               packer_.Pack(scope, store);
-             } else {
-               packer_.PackPart(scope, k_begin, ir_.Add(k_begin, k_count), store);
-             }
-           });
+  ir_.Walk(
+      first_row_, ir_.Add(first_row_, rows_), m_extents_, [&](llvm::Value* row, const Values& m) {
+        llvm::Value* target =
+            ByteAt(packed_, ir_.Mul(ir_.Sub(row, first_row_), ir_.Int(schedule_.a_row_bytes)));
+        auto store = [&](llvm::Value* k, llvm::Value* values, int64_t lanes) {
+          if (schedule_.dots) values = b.CreateFPTrunc(values, Ir::Vector(number, lanes));
+          b.CreateAlignedStore(values, b.CreateGEP(number, target, ir_.Sub(k, k_begin)), alignment);
+        };
+        const Scope scope = ScopeAt(m, axes);
+        if (schedule_.pack_whole_k) {
+          packer_.Pack(scope, store);
+        } else {
+          packer_.PackPart(scope, k_begin, k_end, store);
+        }
+        if (schedule_.group == 1) return;
+        // What fills up the last pair meets zeros, and must be a number.
+        ir_.If(b.CreateTrunc(ir_.Sub(k_end, k_begin), b.getInt1Ty()), [&] {
+          b.CreateAlignedStore(llvm::Constant::getNullValue(number),
+                               b.CreateGEP(number, target, ir_.Sub(k_end, k_begin)), alignment);
+        });
+      });
 }
 
 // --- Epilogue ---
