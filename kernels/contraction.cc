@@ -19,12 +19,16 @@ int64_t Panel(const LowerContext& context, const Product& product) {
   return context.options().panel(product.n, product.accumulator, context.options().target);
 }
 
-// Shape of the packed right-hand side.
-Shape PackedShape(const Product& product, bool batched, int64_t panel) {
+bool OfPairs(const LowerContext& context, const Product& product) {
+  return context.options().bf16_products && product.accumulator == DType::kF32;
+}
+
+// Shape of the packed right-hand side, `group` numbers of k in one row.
+Shape PackedShape(const Product& product, bool batched, int64_t panel, int64_t group) {
   Shape shape;
   if (batched) shape = product.batch;
   shape.push_back(CeilDiv(product.n, panel));
-  shape.push_back(ElementCount(product.k));
+  shape.push_back(CeilDiv(ElementCount(product.k), group));
   shape.push_back(panel);
   return shape;
 }
@@ -110,7 +114,7 @@ Expr Within(const Expr& at, const DimExpr& extent, int64_t unit) {
 ValueId EmitPacking(LowerContext& context, const Product& product, bool batched, int64_t panel) {
   const DType dtype = product.accumulator;
   const size_t batch_rank = batched ? product.batch.size() : 0;
-  const Shape packed = PackedShape(product, batched, panel);
+  const Shape packed = PackedShape(product, batched, panel, 1);
   Nest nest;
   nest.kept.assign(packed.begin(), packed.begin() + static_cast<int64_t>(batch_rank + 1));
   nest.kept.insert(nest.kept.end(), product.k.begin(), product.k.end());
@@ -132,6 +136,52 @@ ValueId EmitPacking(LowerContext& context, const Product& product, bool batched,
     nest.output_coordinates.push_back(column);
   }
   const ValueId value = context.NewValue(dtype, packed, "panels");
+  EmitNest(context, std::move(operands), std::move(nest), value);
+  return value;
+}
+
+// Flat place of k to its axes.
+std::vector<Expr> UnflattenK(const Product& product, Expr flat) {
+  std::vector<Expr> k(product.k.size());
+  for (size_t i = k.size(); i-- > 0;) {
+    k[i] = i == 0 ? flat : FloorModulo(flat, Extent(product.k[i]));
+    if (i > 0) flat = FloorDivide(flat, Extent(product.k[i]));
+  }
+  return k;
+}
+
+// --- Pairs ---
+
+// The element of b at `k`, `column`, rounded, as its 16 bits; 0 past the ends.
+Expr RoundedBits(const Product& product, StageOperands& operands, const std::vector<Expr>& batch,
+                 const Expr& k, const Expr& n, const Expr& within) {
+  const Expr element = LoadRight(product, operands, batch, UnflattenK(product, k), n, within);
+  const Expr rounded = Expr::Cast(DType::kBF16, Expr::Cast(DType::kF32, element));
+  const Expr bits = Expr::Cast(DType::kU32, Expr::BitCast(DType::kU16, rounded));
+  if (!within.valid() || element.op() == ExprOp::kGuardedLoad) return bits;
+  return Expr::Select(within, bits, Expr::ConstantInt(DType::kU32, 0));
+}
+
+ValueId EmitPackingPairs(LowerContext& context, const Product& product, bool batched,
+                         int64_t panel) {
+  const size_t batch_rank = batched ? product.batch.size() : 0;
+  const Shape packed = PackedShape(product, batched, panel, kPairGroup);
+  Nest nest{.kept = packed};
+  const std::vector<Expr> at = Coords(batch_rank, 3);  // panel, step, column
+  const Expr n = at[0] * Int(panel) + at[2];
+  const Expr within_n = Within(n, product.n, panel);
+  StageOperands operands;
+  const auto bits = [&](int64_t number, const Expr& within) {
+    const Expr k = at[1] * Int(kPairGroup) + Int(number);
+    return RoundedBits(product, operands, Coords(0, batch_rank), k, n, And(within_n, within));
+  };
+  const Expr later = at[1] * Int(kPairGroup) + Int(1);
+  const Expr high = bits(1, Within(later, ElementCount(product.k), kPairGroup));
+  nest.result =
+      Expr::Binary(ExprOp::kBitOr, bits(0, Expr()),
+                   Expr::Binary(ExprOp::kShiftLeft, high, Expr::ConstantInt(DType::kU32, 16)));
+  nest.output = {.dtype = DType::kU32, .shape = packed};
+  const ValueId value = context.NewValue(DType::kU32, packed, "panels");
   EmitNest(context, std::move(operands), std::move(nest), value);
   return value;
 }
@@ -158,9 +208,7 @@ struct RightBytes {
 };
 
 Shape PanelsOfBytes(const Product& product, bool batched, int64_t panel) {
-  Shape shape = PackedShape(product, batched, panel);
-  const DimExpr k = shape[shape.size() - 2];
-  shape[shape.size() - 2] = CeilDiv(k, kByteGroup);
+  Shape shape = PackedShape(product, batched, panel, kByteGroup);
   shape.push_back(kByteGroup);
   return shape;
 }
@@ -191,16 +239,6 @@ absl::StatusOr<RightBytes> PackConstantBytes(LowerContext& context, Product& pro
   }
   if (wants_sums) right.sums = load(std::move(packed.sums), "sums");
   return right;
-}
-
-// Flat place of k to its axes.
-std::vector<Expr> UnflattenK(const Product& product, Expr flat) {
-  std::vector<Expr> k(product.k.size());
-  for (size_t i = k.size(); i-- > 0;) {
-    k[i] = i == 0 ? flat : FloorModulo(flat, Extent(product.k[i]));
-    if (i > 0) flat = FloorDivide(flat, Extent(product.k[i]));
-  }
-  return k;
 }
 
 Expr SignedByte(const Expr& element) {
@@ -319,18 +357,23 @@ std::optional<DType> ContractionAccumulator(DType dtype) {
 }
 
 absl::StatusOr<ValueId> PackRight(LowerContext& context, const Product& product) {
+  const bool pairs = OfPairs(context, product);
+  const bool batched = IsBatched(product);
+  const int64_t panel = Panel(context, product);
   if (product.b_constant.has_value()) {
-    ASSIGN_OR_RETURN(
-        const PackPlan plan,
-        PlanConstant(product, IsBatched(product), Panel(context, product), product.accumulator));
-    ASSIGN_OR_RETURN(Tensor packed, PackPanels(*product.b_constant, plan));
+    ASSIGN_OR_RETURN(const PackPlan plan, PlanConstant(product, batched, panel,
+                                                       pairs ? DType::kBF16 : product.accumulator));
+    ASSIGN_OR_RETURN(Tensor packed, pairs ? PackPairs(*product.b_constant, plan)
+                                          : PackPanels(*product.b_constant, plan));
     return context.NewConstant(std::move(packed), "panels");
   }
-  return EmitPacking(context, product, IsBatched(product), Panel(context, product));
+  return pairs ? EmitPackingPairs(context, product, batched, panel)
+               : EmitPacking(context, product, batched, panel);
 }
 
 void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, ValueId output) {
   TakeDepthOfConstant(product);
+  const bool pairs = OfPairs(context, product);
   const bool batched = IsBatched(product);
   const int64_t panel = Panel(context, product);
   Contraction contraction{.batch = product.batch,
@@ -338,14 +381,15 @@ void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, V
                           .n = product.n,
                           .k = product.k,
                           .accumulator = product.accumulator,
-                          .a = product.a,
+                          .a = pairs ? Expr::Cast(DType::kBF16, product.a) : product.a,
                           .b_batched = batched,
                           .panel = panel,
                           .result = product.result,
                           .output = product.output,
                           .output_coordinates = product.output_coordinates};
   contraction.b =
-      product.operands.Add(packed, product.accumulator, PackedShape(product, batched, panel));
+      product.operands.Add(packed, pairs ? DType::kU32 : product.accumulator,
+                           PackedShape(product, batched, panel, pairs ? kPairGroup : 1));
   contraction.operands = product.operands.TakeOperands();
   context.EmitContraction(std::move(contraction), product.operands.TakeValues(), output);
 }

@@ -108,6 +108,43 @@ TEST(Conv, LargeOnesAgreeWithReference) {
   }
 }
 
+// Both sides rounded to bf16, what is added is not; sums of up to 200 terms in f32.
+TEST(Conv, RoundsProductsToBf16) {
+  const auto ints = [](std::vector<int64_t> values) { return Attribute(std::move(values)); };
+  const std::vector<ConvShape> shapes = {
+      {{2, 7, 5, 6}, {12, 7, 1, 1}, {}},
+      {{1, 20, 9, 8}, {40, 20, 3, 3}, {{"pads", ints({1, 1, 1, 1})}, {"strides", ints({2, 2})}}},
+      {{2, 3, 11}, {5, 3, 3}, {{"dilations", ints({2})}}},
+      {{2, 8, 6, 6}, {18, 4, 3, 3}, {{"group", int64_t{2}}, {"pads", ints({1, 1, 1, 1})}}},
+      {{1, 3, 9, 9}, {16, 3, 3, 3}, {{"strides", ints({2, 2})}}},
+      {{2, 32, 12, 16}, {32, 32, 3, 3}, {{"pads", ints({1, 1, 1, 1})}}},  // in f32 by Winograd
+  };
+  for (const ConvShape& shape : shapes) {
+    for (const std::vector<size_t>& constants : {std::vector<size_t>{1, 2}, {}}) {
+      ExpectInBothLayouts(
+          {.op_type = "Conv",
+           .inputs = {Random(DType::kF32, shape.x, 1), Random(DType::kF32, shape.w, 2),
+                      Random(DType::kF32, {shape.w[0]}, 3)},
+           .attributes = shape.attributes,
+           .constants = constants,
+           .shared_symbols = !constants.empty(),
+           .tolerance = {.relative = 1e-5, .absolute = 1e-3},
+           .bf16_products = true,
+           .rounded = {0, 1}});
+    }
+  }
+}
+
+// One channel at a time is no matrix product.
+TEST(Conv, DepthwiseOnesKeepF32) {
+  ExpectInBothLayouts(
+      {.op_type = "Conv",
+       .inputs = {Random(DType::kF32, {2, 4, 6, 5}, 1), Random(DType::kF32, {4, 1, 3, 3}, 2)},
+       .attributes = {{"group", int64_t{4}}},
+       .constants = {1},
+       .bf16_products = true});
+}
+
 TEST(Conv, AgreesWithReferenceInEveryType) {
   for (const DType dtype : kFloatTypes) {
     ExpectInBothLayouts({.op_type = "Conv",

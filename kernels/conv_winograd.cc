@@ -402,6 +402,9 @@ bool WinogradPays(const LowerContext& context) {
   const Node& node = context.node();
   if (node.op_type != "Conv" || !ChannelsLast(node)) return false;
   if (context.input(0).dtype != DType::kF32 || !context.input(1).constant.has_value()) return false;
+  // Products of twice the speed are as fast without it, and transformed inputs, sums of several
+  // times their size, would lose too much by rounding.
+  if (context.options().bf16_products) return false;
   const absl::StatusOr<int64_t> group = node.Int("group", 1);
   if (!group.ok() || *group != 1) return false;
   const absl::StatusOr<WinogradPlan> plan = PlanWinograd(context);

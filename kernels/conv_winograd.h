@@ -8,7 +8,8 @@
 
 namespace stampmill {
 
-// Whether the node is a dense f32 Conv, channels last, of constant weights, on which it pays.
+// Whether the node is a dense f32 Conv, channels last, of constant weights, on which it pays; with
+// LowerOptions::bf16_products on none.
 bool WinogradPays(const LowerContext& context);
 // REQUIRES: WinogradPays(context).
 absl::Status LowerConvWinograd(LowerContext& context);

@@ -48,6 +48,75 @@ TEST(MatMul, AgreesWithReferenceInEveryType) {
   }
 }
 
+// Both sides rounded to bf16, sums in f32 against those of the reference: some 200 terms of up to
+// 9, so 1e-3 is a tenth of what one operand's rounding would be.
+constexpr CaseTolerance kBf16Tolerance = {.relative = 1e-5, .absolute = 1e-3};
+
+TEST(Bf16Products, MatMulRoundsBothSides) {
+  for (const Shapes& shapes : std::vector<Shapes>{{{3, 4}, {4, 5}},
+                                                  {{1, 201}, {201, 33}},
+                                                  {{50, 64}, {64, 100}},
+                                                  {{4}, {4, 5}},
+                                                  {{2, 3, 7}, {2, 7, 6}},
+                                                  {{2, 1, 3, 16}, {5, 16, 70}},
+                                                  {{3, 5}, {2, 5, 8}},
+                                                  {{3, 0}, {0, 5}},
+                                                  {{0, 4}, {4, 5}}}) {
+    for (const std::vector<size_t>& constants : {std::vector<size_t>{}, {1}}) {
+      for (const DType dtype : {DType::kF32, DType::kF16}) {
+        CaseTolerance tolerance = kBf16Tolerance;
+        if (dtype == DType::kF16) tolerance = {.relative = 2e-3, .absolute = 2e-3};
+        ExpectLoweringMatchesReference(
+            {.op_type = "MatMul",
+             .inputs = {Random(dtype, shapes.a, 1), Random(dtype, shapes.b, 2)},
+             .constants = constants,
+             .own_symbols = true,
+             .tolerance = tolerance,
+             .bf16_products = true,
+             .rounded = {0, 1}});
+      }
+    }
+  }
+}
+
+TEST(Bf16Products, OtherTypesAreLeftAlone) {
+  for (const DType dtype : {DType::kF64, DType::kI32}) {
+    const Tensor a = Random(dtype, {3, 5}, 1, 100), b = Random(dtype, {5, 6}, 2, 100);
+    ExpectLoweringMatchesReference({.op_type = "MatMul", .inputs = {a, b}, .bf16_products = true});
+  }
+}
+
+TEST(Bf16Products, GemmDoesNotRoundWhatItAdds) {
+  for (const int64_t transposed : {0, 1}) {
+    for (const std::vector<size_t>& constants : {std::vector<size_t>{}, {1}}) {
+      ExpectLoweringMatchesReference({.op_type = "Gemm",
+                                      .inputs = {Random(DType::kF32, {9, 35}, 1),
+                                                 Random(DType::kF32,
+                                                        transposed ? std::vector<int64_t>{40, 35}
+                                                                   : std::vector<int64_t>{35, 40},
+                                                        2),
+                                                 Random(DType::kF32, {40}, 3)},
+                                      .attributes = {{"transB", transposed}},
+                                      .constants = constants,
+                                      .tolerance = kBf16Tolerance,
+                                      .bf16_products = true,
+                                      .rounded = {0, 1}});
+    }
+  }
+}
+
+TEST(Bf16Products, Einsum) {
+  for (const char* equation : {"bij,bjk->bik", "bij,bkj->ikb"}) {
+    ExpectLoweringMatchesReference(
+        {.op_type = "Einsum",
+         .inputs = {Random(DType::kF32, {3, 5, 7}, 1), Random(DType::kF32, {3, 7, 7}, 2)},
+         .attributes = {{"equation", std::string(equation)}},
+         .tolerance = kBf16Tolerance,
+         .bf16_products = true,
+         .rounded = {0, 1}});
+  }
+}
+
 TEST(MatMul, ByHand) {
   ExpectReference(
       {.op_type = "MatMul",
@@ -206,6 +275,23 @@ TEST(Packing, ReadsTransposedAndRepeatedSources) {
           *packed,
           Values(DType::kI32, {2, 1, 2, 4}, {1, 2, 3, 0, 4, 5, 6, 0, 1, 2, 3, 0, 4, 5, 6, 0}), {}),
       "");
+}
+
+TEST(Packing, PairsOfTwoRowsShareAWord) {
+  // b is [k 3, n 3]; panels of 2 columns. 1.00390625 is halfway between two numbers of bf16.
+  const Tensor source = Values(DType::kF32, {3, 3}, {1.00390625, 2, 3, 4, 5, 6, 7, 8, -0.5});
+  const auto packed =
+      PackPairs(source, {.k = {{3, 3}}, .n = {{3, 1}}, .panel = 2, .dtype = DType::kBF16});
+  ASSERT_TRUE(packed.ok());
+  const auto pair = [](float first, float second) {
+    return double(FloatToBFloat16(first)) + 65536.0 * FloatToBFloat16(second);
+  };
+  EXPECT_EQ(Difference(*packed,
+                       Values(DType::kU32, {2, 2, 2},
+                              {pair(1, 4), pair(2, 5), pair(7, 0), pair(8, 0), pair(3, 6), 0,
+                               pair(-0.5f, 0), 0}),
+                       {}),
+            "");
 }
 
 TEST(Packing, BytesOfFourRowsLieSideBySide) {

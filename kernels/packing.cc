@@ -28,7 +28,7 @@ std::vector<int64_t> Offsets(const std::vector<PackAxis>& axes) {
 }
 
 // One panel: rows k, columns n_begin.. of it. The source is read along its own memory order: a
-// transposed weight matrix is read column by column.
+// transposed weight matrix is read column by column. `copy` gets a source offset, row and column.
 template <typename Copy>
 void FillPanel(const std::vector<int64_t>& k, const std::vector<int64_t>& n, size_t n_begin,
                int64_t panel, const Copy& copy) {
@@ -37,17 +37,23 @@ void FillPanel(const std::vector<int64_t>& k, const std::vector<int64_t>& n, siz
                                                            std::abs(n[n_begin + 1] - n[n_begin]));
   if (along_k) {
     for (size_t j = 0; j < columns; ++j) {
-      for (size_t i = 0; i < k.size(); ++i) {
-        copy(k[i] + n[n_begin + j], i * static_cast<size_t>(panel) + j);
-      }
+      for (size_t i = 0; i < k.size(); ++i) copy(k[i] + n[n_begin + j], i, j);
     }
     return;
   }
   for (size_t i = 0; i < k.size(); ++i) {
-    for (size_t j = 0; j < columns; ++j) {
-      copy(k[i] + n[n_begin + j], i * static_cast<size_t>(panel) + j);
-    }
+    for (size_t j = 0; j < columns; ++j) copy(k[i] + n[n_begin + j], i, j);
   }
+}
+
+// [batch..., panels, rows, panel].
+absl::StatusOr<Tensor> AllocatePanels(DType dtype, const PackPlan& plan, size_t columns,
+                                      int64_t rows) {
+  std::vector<int64_t> shape;
+  for (const PackAxis& axis : plan.batch) shape.push_back(axis.extent);
+  const int64_t panels = (static_cast<int64_t>(columns) + plan.panel - 1) / plan.panel;
+  shape.insert(shape.end(), {panels, rows, plan.panel});
+  return Tensor::Allocate(dtype, std::move(shape));
 }
 
 }  // namespace
@@ -56,11 +62,8 @@ absl::StatusOr<Tensor> PackPanels(const Tensor& source, const PackPlan& plan) {
   const std::vector<int64_t> batch = Offsets(plan.batch);
   const std::vector<int64_t> k = Offsets(plan.k);
   const std::vector<int64_t> n = Offsets(plan.n);
-  const int64_t panels = (static_cast<int64_t>(n.size()) + plan.panel - 1) / plan.panel;
-  std::vector<int64_t> shape;
-  for (const PackAxis& axis : plan.batch) shape.push_back(axis.extent);
-  shape.insert(shape.end(), {panels, static_cast<int64_t>(k.size()), plan.panel});
-  ASSIGN_OR_RETURN(Tensor packed, Tensor::Allocate(plan.dtype, std::move(shape)));
+  ASSIGN_OR_RETURN(Tensor packed,
+                   AllocatePanels(plan.dtype, plan, n.size(), static_cast<int64_t>(k.size())));
 
   const size_t source_bytes = SizeBytes(source.dtype());
   const size_t target_bytes = SizeBytes(plan.dtype);
@@ -72,23 +75,48 @@ absl::StatusOr<Tensor> PackPanels(const Tensor& source, const PackPlan& plan) {
     const auto at = [&](int64_t offset) {
       return from + offset * static_cast<int64_t>(source_bytes);
     };
+    const auto place = [&](size_t row, size_t column) {
+      return target + (row * static_cast<size_t>(plan.panel) + column) * target_bytes;
+    };
     for (size_t begin = 0; begin < n.size(); begin += static_cast<size_t>(plan.panel)) {
       if (source.dtype() == plan.dtype && target_bytes == 4) {
-        FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t place) {
-          std::memcpy(target + place * 4, at(offset), 4);
+        FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t row, size_t column) {
+          std::memcpy(place(row, column), at(offset), 4);
         });
       } else if (IsFloat(plan.dtype)) {
-        FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t place) {
-          StoreFromDouble(plan.dtype, LoadAsDouble(source.dtype(), at(offset)),
-                          target + place * target_bytes);
+        FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t row, size_t column) {
+          StoreFromDouble(plan.dtype, LoadAsDouble(source.dtype(), at(offset)), place(row, column));
         });
       } else {
-        FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t place) {
-          StoreFromInt64(plan.dtype, LoadAsInt64(source.dtype(), at(offset)),
-                         target + place * target_bytes);
+        FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t row, size_t column) {
+          StoreFromInt64(plan.dtype, LoadAsInt64(source.dtype(), at(offset)), place(row, column));
         });
       }
       target += panel_bytes;
+    }
+  }
+  return packed;
+}
+
+absl::StatusOr<Tensor> PackPairs(const Tensor& source, const PackPlan& plan) {
+  const std::vector<int64_t> batch = Offsets(plan.batch);
+  const std::vector<int64_t> k = Offsets(plan.k);
+  const std::vector<int64_t> n = Offsets(plan.n);
+  const int64_t steps = (static_cast<int64_t>(k.size()) + kPairGroup - 1) / kPairGroup;
+  ASSIGN_OR_RETURN(Tensor packed, AllocatePanels(DType::kU32, plan, n.size(), steps));
+  constexpr auto kGroup = static_cast<size_t>(kPairGroup);
+  const auto panel = static_cast<size_t>(plan.panel);
+  uint32_t* target = packed.mutable_values<uint32_t>().data();
+  for (const int64_t batch_offset : batch) {
+    for (size_t begin = 0; begin < n.size(); begin += panel) {
+      FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t row, size_t column) {
+        std::byte number[sizeof(uint16_t)];
+        StoreFromDouble(plan.dtype, source.ValueAsDouble(batch_offset + offset), number);
+        uint16_t bits;
+        std::memcpy(&bits, number, sizeof(bits));
+        target[row / kGroup * panel + column] |= uint32_t{bits} << (16 * (row % kGroup));
+      });
+      target += static_cast<size_t>(steps) * panel;
     }
   }
   return packed;

@@ -34,8 +34,9 @@ absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& optio
     return part.Verify();
   }));
   CollectBodyChecks(graph);
-  ASSIGN_OR_RETURN(StageGraph stages,
-                   LowerGraph(graph, {.panel = Panel, .target = options.target.ToString()}));
+  ASSIGN_OR_RETURN(StageGraph stages, LowerGraph(graph, {.panel = Panel,
+                                                         .target = options.target.ToString(),
+                                                         .bf16_products = options.bf16_products}));
   if (options.fuse) {
     FuseStages(stages);
     RETURN_IF_ERROR(Verify(stages));

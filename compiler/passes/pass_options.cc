@@ -14,17 +14,18 @@ absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::str
   ASSIGN_OR_RETURN(parsed.target, Target::Parse(target));
   if (options.empty()) return parsed;
   std::vector<absl::string_view> words = absl::StrSplit(options, ' ');
-  if (words.front() == "fuse=0") {
-    parsed.fuse = false;
+  const auto take = [&words](absl::string_view word) {
+    if (words.empty() || words.front() != word) return false;
     words.erase(words.begin());
-  }
-  if (!words.empty() && words.front() == "channels-last=0") {
-    parsed.channels_last = false;
-    words.erase(words.begin());
-  }
+    return true;
+  };
+  parsed.fuse = !take("fuse=0");
+  parsed.channels_last = !take("channels-last=0");
+  parsed.bf16_products = take("activation-precision=bf16");
   if (words.empty()) return parsed;
   return absl::InvalidArgumentError(
-      absl::StrCat("compile options: got '", options, "', limit 'fuse=0 channels-last=0'"));
+      absl::StrCat("compile options: got '", options,
+                   "', limit 'fuse=0 channels-last=0 activation-precision=bf16'"));
 }
 
 }  // namespace stampmill

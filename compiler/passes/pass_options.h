@@ -13,10 +13,11 @@ struct PassOptions {
   // For tests and bisecting: every node is its own kernels, in the model's layout.
   bool fuse = true;
   bool channels_last = true;
+  bool bf16_products = false;  // LowerOptions::bf16_products
 };
 
-// `options` is "fuse=0 channels-last=0", each at most once, in this order, 1 left out;
-// INVALID_ARGUMENT else, or what Target::Parse says.
+// `options` is "fuse=0 channels-last=0 activation-precision=bf16", each at most once, in this
+// order, defaults left out; INVALID_ARGUMENT else, or what Target::Parse says.
 absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::string_view options);
 
 }  // namespace stampmill

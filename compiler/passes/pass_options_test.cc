@@ -10,7 +10,11 @@ TEST(PassOptionsTest, OnlyTheCanonicalFormIsRead) {
   EXPECT_FALSE(ParsePassOptions("cpu:x86-64", "fuse=0")->fuse);
   EXPECT_FALSE(ParsePassOptions("cpu:x86-64", "channels-last=0")->channels_last);
   EXPECT_FALSE(ParsePassOptions("cpu:x86-64", "fuse=0 channels-last=0")->channels_last);
-  for (const char* wrong : {"fuse=1", "channels-last=0 fuse=0", "fuse=0 ", "x"}) {
+  EXPECT_FALSE(ParsePassOptions("cpu:x86-64", "fuse=0")->bf16_products);
+  EXPECT_TRUE(ParsePassOptions("cpu:x86-64", "activation-precision=bf16")->bf16_products);
+  EXPECT_TRUE(ParsePassOptions("cpu:x86-64", "fuse=0 activation-precision=bf16")->bf16_products);
+  for (const char* wrong : {"activation-precision=f32", "activation-precision=bf16 fuse=0",
+                            "fuse=1", "channels-last=0 fuse=0", "fuse=0 ", "x"}) {
     EXPECT_FALSE(ParsePassOptions("cpu:x86-64", wrong).ok()) << wrong;
   }
 }

@@ -46,13 +46,25 @@ CaseTolerance Limits(CaseTolerance given, DType dtype) {
           .absolute = given.absolute < 0 ? limit : given.absolute};
 }
 
+// Through bf16 and back.
+Tensor RoundedToBf16(const Tensor& tensor) {
+  Tensor rounded = *Tensor::Allocate(tensor.dtype(), tensor.shape());
+  for (int64_t i = 0; i < tensor.element_count(); ++i) {
+    const auto value = static_cast<float>(tensor.ValueAsDouble(i));
+    rounded.SetFromDouble(i, BFloat16ToFloat(FloatToBFloat16(value)));
+  }
+  return rounded;
+}
+
 absl::Status RunCase(const OpCase& test, CaseDims dims) {
   ASSIGN_OR_RETURN(CaseGraph built, BuildCase(test, dims));
   Graph& graph = built.graph;
   if (graph.Order().empty()) return absl::OkStatus();  // folded: nothing to lower
   const NodeId id = graph.Order()[0];
   ASSIGN_OR_RETURN(const OpDefinition* op, RequireOp(graph.node(id)));
-  ASSIGN_OR_RETURN(const std::vector<Tensor> want, op->reference({graph.node(id), test.inputs}));
+  std::vector<Tensor> inputs = test.inputs;
+  for (const size_t i : test.rounded) inputs[i] = RoundedToBf16(inputs[i]);
+  ASSIGN_OR_RETURN(const std::vector<Tensor> want, op->reference({graph.node(id), inputs}));
 
   const auto symbol = [&](absl::string_view name) -> std::optional<int64_t> {
     const auto found = built.symbols.find(std::string(name));
@@ -65,6 +77,7 @@ absl::Status RunCase(const OpCase& test, CaseDims dims) {
     if (*holds == 0) return absl::InvalidArgumentError(check.message);
   }
   StageRecorder recorder(graph, id);
+  if (test.bf16_products) recorder.AskForBf16Products();
   RETURN_IF_ERROR(LowerNode(*op, recorder));
   std::vector<Tensor> values(graph.value_count());
   for (size_t i = 0; i < test.inputs.size(); ++i) {

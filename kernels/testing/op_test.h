@@ -38,6 +38,9 @@ struct OpCase {
   bool shared_symbols = true;  // lower with a symbol for every extent
   bool own_symbols = false;    // lower with a symbol for every dim
   CaseTolerance tolerance;
+  bool bf16_products = false;  // LowerOptions::bf16_products
+  // Positions of inputs that the reference gets rounded to bf16, and the lowering as they are.
+  std::vector<size_t> rounded;
 };
 
 // Each failure names the case and the element.

@@ -31,6 +31,8 @@ class StageRecorder : public LowerContext {
   // Records the stages of `node` of `graph`, whose shapes are inferred. Borrows the graph.
   StageRecorder(Graph& graph, NodeId node);
 
+  void AskForBf16Products() { options_.bf16_products = true; }
+
   const Node& node() const override { return graph_.node(node_); }
   const Graph& graph() const override { return graph_; }
   const LowerOptions& options() const override { return options_; }
