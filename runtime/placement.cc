@@ -59,8 +59,15 @@ absl::StatusOr<std::string> ParseTargetText(absl::string_view text) {
                                                absl::StrJoin(compiled, ", ")));
 }
 
-absl::Status CheckCompileOptions(absl::string_view options) {
-  return ParsePassOptions(Target().ToString(), options).status();
+absl::StatusOr<std::string> CompileOptionsText(const CompileFlags& flags) {
+  const std::string& precision = flags.activation_precision;
+  if (precision != "auto" && precision != "f32" && precision != "bf16") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--activation-precision: got '", precision, "', limit auto, f32, bf16"));
+  }
+  ASSIGN_OR_RETURN(const PassOptions options, ParsePassOptions(Target().ToString(), flags.options));
+  if (precision != "bf16" || options.bf16_products) return flags.options;
+  return absl::StrCat(flags.options, flags.options.empty() ? "" : " ", "activation-precision=bf16");
 }
 
 std::vector<DeviceReport> ListDevices() {

@@ -32,8 +32,14 @@ absl::StatusOr<std::string> TargetText(const DeviceFlags& flags);
 // UNIMPLEMENTED those that this build compiles for.
 absl::StatusOr<std::string> ParseTargetText(absl::string_view text);
 
-// --compile-options: 'fuse=0', 'channels-last=0', both, or nothing; INVALID_ARGUMENT.
-absl::Status CheckCompileOptions(absl::string_view options);
+struct CompileFlags {
+  std::string activation_precision = "auto";  // --activation-precision: auto, f32 or bf16
+  std::string options;  // --compile-options: 'fuse=0', 'channels-last=0', both, or nothing
+};
+
+// Both as one text, as the compiler and cache keys take it (compiler/passes/pass_options.h): words
+// that mean the same, `auto` and `f32`, give the same text. INVALID_ARGUMENT for others.
+absl::StatusOr<std::string> CompileOptionsText(const CompileFlags& flags);
 
 struct DeviceReport {
   std::string kind;  // "cpu", "cuda", "hip", "npu"

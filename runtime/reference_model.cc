@@ -8,8 +8,8 @@
 #include "compiler/onnx/importer.h"
 #include "compiler/passes/compile_model.h"
 #include "compiler/passes/control_flow.h"
+#include "compiler/passes/pass_options.h"
 #include "compiler/program/program.h"
-#include "devices/target.h"
 #include "graph/dim.h"
 #include "kernels/op.h"
 
@@ -57,8 +57,8 @@ int64_t WorkspaceBytes(const Program& program) {
   return PlanMemory(program, sizes, offsets, scratch);
 }
 
-void DescribeCompiled(const Graph& graph, const Target& target, ModelInspection& inspection) {
-  const absl::StatusOr<CompiledModel> compiled = CompileModel(graph, {.target = target});
+void DescribeCompiled(const Graph& graph, const PassOptions& options, ModelInspection& inspection) {
+  const absl::StatusOr<CompiledModel> compiled = CompileModel(graph, options);
   if (!compiled.ok()) {
     inspection.problem = std::string(compiled.status().message());
     return;
@@ -98,8 +98,9 @@ absl::StatusOr<std::vector<Tensor>> ReferenceModel::Run(const std::map<std::stri
   return Interpret(graph_, ordered, options);
 }
 
-absl::StatusOr<ModelInspection> InspectModel(const std::string& path, absl::string_view target) {
-  ASSIGN_OR_RETURN(const Target parsed, Target::Parse(target));
+absl::StatusOr<ModelInspection> InspectModel(const std::string& path, absl::string_view target,
+                                             absl::string_view options) {
+  ASSIGN_OR_RETURN(const PassOptions parsed, ParsePassOptions(target, options));
   ASSIGN_OR_RETURN(const ReferenceModel model, ReferenceModel::Open(path));
   const Graph& graph = model.graph();
   ModelInspection inspection{.name = graph.name, .producer = graph.producer};

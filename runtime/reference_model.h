@@ -70,8 +70,10 @@ struct ModelInspection {
   std::string batch_reason;     // why not
 };
 
-// Reads the model and runs the passes for `target`, generating no code. A model with operators that
-// are not supported is described all the same.
-absl::StatusOr<ModelInspection> InspectModel(const std::string& path, absl::string_view target);
+// Reads the model and runs the passes for `target` and with `options`, as ParsePassOptions has
+// them, generating no code. A model with operators that are not supported is described all the
+// same.
+absl::StatusOr<ModelInspection> InspectModel(const std::string& path, absl::string_view target,
+                                             absl::string_view options);
 
 }  // namespace stampmill

@@ -120,6 +120,8 @@ TEST_F(CommandsTest, TheExitStatusMeansTheSameOnEveryCommand) {
   Tensor wrong_type = *Tensor::Allocate(DType::kI32, {3, 16});
   ASSERT_TRUE(WriteNpy(At("i32.npy"), wrong_type).ok());
   const std::string cache_is_file = absl::StrCat("--cache-dir=", model());
+  const std::string precision = "--activation-precision=f16";
+  constexpr char kPrecisions[] = "--activation-precision: got 'f16', limit auto, f32, bf16";
   struct Case {
     Command command;
     std::vector<std::string> arguments;
@@ -152,6 +154,11 @@ TEST_F(CommandsTest, TheExitStatusMeansTheSameOnEveryCommand) {
       {RunRun, {missing, cache, "--random-inputs", "--device=foo"}, kExitUsage, "foo"},
       {RunRun, {missing, cache, "--random-inputs", "--compile-options=foo"}, kExitUsage, "foo"},
       {RunCompile, {missing, cache, "--compile-options=foo"}, kExitUsage, "foo"},
+      {RunRun, {missing, cache, "--random-inputs", precision}, kExitUsage, kPrecisions},
+      {RunCompile, {missing, cache, precision}, kExitUsage, kPrecisions},
+      {RunInspect, {missing, precision}, kExitUsage, kPrecisions},
+      {RunBench, {"model", missing, cache, precision}, kExitUsage, kPrecisions},
+      {RunBench, {"kernel", cache, "--filter=matmul 1x", precision}, kExitUsage, kPrecisions},
       {RunRun, {model(), cache_is_file, "--random-inputs"}, kExitUsage, "directory"},
       {RunCompile, {model(), cache_is_file}, kExitUsage, "directory"},
       {RunCache, {"list", cache_is_file}, kExitUsage, "directory"},

@@ -28,6 +28,7 @@ namespace {
 
 struct ServeFlags {
   ServerOptions server;
+  CompileFlags compile;
   std::vector<std::string> models;
   std::string control_mode = "none";
   uint32_t http_port = 8000;
@@ -121,7 +122,8 @@ void AddEngineOptions(CLI::App& app, ServeFlags& flags) {
       ->capture_default_str();
   app.add_flag("--require-warm-cache", server.require_warm_cache,
                "fail at start instead of compiling");
-  app.add_option("--compile-options", server.compile_options, "for bisecting");
+  AddActivationPrecision(app, flags.compile.activation_precision);
+  app.add_option("--compile-options", flags.compile.options, "for bisecting");
   app.add_option("--device-memory-budget", server.memory_budget,
                  "memory for models and requests, bytes or per cent")
       ->capture_default_str();
@@ -150,6 +152,7 @@ ModelRepositoryOptions::File ParseModel(const std::string& text) {
 // The rest of the options, from the words of the flags.
 absl::Status Complete(ServeFlags& flags) {
   ServerOptions& server = flags.server;
+  ASSIGN_OR_RETURN(server.compile_options, CompileOptionsText(flags.compile));
   for (const std::string& model : flags.models) {
     server.repository.files.push_back(ParseModel(model));
   }

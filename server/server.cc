@@ -43,7 +43,6 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
 }
 
 absl::Status Server::StartRuntime(const ServerOptions& options) {
-  RETURN_IF_ERROR(CheckCompileOptions(options.compile_options));
   ASSIGN_OR_RETURN(cache_, OpenKernelCache(options.cache_dir, options.cache_bytes_max));
   if (cache_->read_only()) {
     LOG(WARNING) << "kernel cache: nothing is kept on disk: " << cache_->read_only_reason();

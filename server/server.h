@@ -39,7 +39,7 @@ struct ServerOptions {
   DeviceFlags device;
   std::string cache_dir;  // empty: the user's own
   uint64_t cache_bytes_max = kCacheBytesDefault;
-  std::string compile_options;
+  std::string compile_options;  // CompileOptionsText's
   bool require_warm_cache = false;
   std::string memory_budget = "90%";  // --device-memory-budget
   TensorPoolOptions pool;

@@ -124,6 +124,7 @@ int RunBenchKernel(int argc, char** argv) {
   CommandLine line("bench kernel", "speed of compiled kernels against what the machine can do");
   line.app().add_option("--filter", flags.filter, "only kernels whose name contains this");
   line.app().add_option("--cpu-isa", flags.model.device.cpu_isa, "class of CPU code");
+  AddActivationPrecision(line.app(), flags.model.compile.activation_precision);
   line.app().add_option("--device", flags.model.device.device, "where to run");
   line.app().add_option("--cache-dir", flags.model.cache_dir, "kernel cache");
   line.app()

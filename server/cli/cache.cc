@@ -18,13 +18,13 @@ namespace {
 int List(KernelCache& cache, bool json) {
   const absl::StatusOr<CacheListing> listing = cache.List();
   if (!listing.ok()) return Fail(listing.status());
-  Table table({"model", "target", "size", "last used", "compile ms", "key"});
+  Table table({"model", "target", "options", "size", "last used", "compile ms", "key"});
   boost::json::array models;
   for (const CacheListing::Model& model : listing->models) {
     const std::string key = model.key.ToHex();
-    table.Add({model.record.name, model.record.target, SizeText(model.size_bytes),
-               TimeText(model.used_unix_seconds), model.record.compile_milliseconds,
-               key.substr(0, 16)});
+    table.Add({model.record.name, model.record.target, model.record.options,
+               SizeText(model.size_bytes), TimeText(model.used_unix_seconds),
+               model.record.compile_milliseconds, key.substr(0, 16)});
     models.push_back({{"name", model.record.name},
                       {"target", model.record.target},
                       {"options", model.record.options},

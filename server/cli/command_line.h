@@ -28,6 +28,9 @@ inline constexpr int kExitDone = 0;
 inline constexpr int kExitFailed = 1;  // the work failed
 inline constexpr int kExitUsage = 2;   // the command line or configuration is wrong
 
+// --activation-precision, which means the same on every command.
+void AddActivationPrecision(CLI::App& app, std::string& precision);
+
 class CommandLine {
  public:
   CommandLine(absl::string_view name, absl::string_view description);

@@ -27,12 +27,13 @@ void CountDiffering(const Tensor& actual, const Tensor& expected, OutputComparis
   }
 }
 
-void CompareFloats(const Tensor& actual, const Tensor& expected, OutputComparison& comparison) {
+void CompareFloats(const Tensor& actual, const Tensor& expected, double relative,
+                   OutputComparison& comparison) {
   for (int64_t i = 0, n = expected.element_count(); i < n; ++i) {
     const double value = std::fabs(expected.ValueAsDouble(i));
     if (std::isfinite(value)) comparison.magnitude = std::max(comparison.magnitude, value);
   }
-  comparison.tolerance = 1e-5 + 1e-4 * comparison.magnitude;
+  comparison.tolerance = 1e-5 + relative * comparison.magnitude;
   CountDiffering(actual, expected, comparison);
 }
 
@@ -59,7 +60,7 @@ bool IsAllNan(const Tensor& tensor) {
 }  // namespace
 
 OutputComparison CompareOutput(const std::string& name, const Tensor& actual,
-                               const Tensor& expected) {
+                               const Tensor& expected, double relative) {
   OutputComparison comparison{.name = name};
   if (actual.dtype() != expected.dtype() || actual.shape() != expected.shape()) {
     comparison.problem =
@@ -72,7 +73,7 @@ OutputComparison CompareOutput(const std::string& name, const Tensor& actual,
     return comparison;
   }
   if (IsFloat(expected.dtype())) {
-    CompareFloats(actual, expected, comparison);
+    CompareFloats(actual, expected, relative, comparison);
   } else {
     CompareIntegers(actual, expected, comparison);
   }

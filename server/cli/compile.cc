@@ -21,7 +21,8 @@ namespace {
 struct Flags {
   std::vector<std::string> models;
   std::vector<std::string> targets = {"cpu"};
-  std::string output, options;
+  std::string output;
+  CompileFlags compile;
   int32_t threads = 0;
   bool json = false;
 };
@@ -38,25 +39,28 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "the cache directory to fill (default: the user's own)");
   app.add_option("--threads", flags.threads, "code generation threads (default: all)")
       ->check(CLI::Range(0, 1024));
-  app.add_option("--compile-options", flags.options,
+  AddActivationPrecision(app, flags.compile.activation_precision);
+  app.add_option("--compile-options", flags.compile.options,
                  "for bisecting: 'fuse=0', 'channels-last=0' or both");
   app.add_flag("--json", flags.json, "print JSON");
 }
 
 // Compiles one model for one target; a row about it.
-absl::StatusOr<boost::json::object> CompileOne(const Flags& flags, const std::string& model,
-                                               const std::string& target, KernelCache& cache) {
+absl::StatusOr<boost::json::object> CompileOne(const Flags& flags, const std::string& options,
+                                               const std::string& model, const std::string& target,
+                                               KernelCache& cache) {
   ProgressLine progress(absl::StrCat(model, " for ", target));
   const absl::StatusOr<CompileStatistics> done =
       EnsureCompiled(model,
                      {.target = target,
-                      .options = flags.options,
+                      .options = options,
                       .compile_threads = flags.threads,
                       .progress = [&progress](absl::string_view line) { progress.Show(line); }},
                      cache);
   if (!done.ok()) return done.status();
   return boost::json::object{{"model", model},
                              {"target", target},
+                             {"options", options},
                              {"kernels_compiled", done->kernels_compiled},
                              {"kernels_reused", done->kernels_reused},
                              {"seconds", done->seconds}};
@@ -75,9 +79,8 @@ int RunCompile(int argc, char** argv) {
     if (!target.ok()) return Fail(FromFlags(target.status()));
     targets.push_back(*target);
   }
-  if (const absl::Status wrong = CheckCompileOptions(flags.options); !wrong.ok()) {
-    return Fail(FromFlags(wrong));
-  }
+  const absl::StatusOr<std::string> options = CompileOptionsText(flags.compile);
+  if (!options.ok()) return Fail(FromFlags(options.status()));
   auto cache = OpenKernelCache(flags.output, kCacheBytesDefault);
   if (!cache.ok()) return Fail(FromFlags(cache.status()));
   // Results that stay in this process are no use to anybody.
@@ -88,7 +91,8 @@ int RunCompile(int argc, char** argv) {
   boost::json::array rows;
   for (const std::string& model : flags.models) {
     for (const std::string& target : targets) {
-      const absl::StatusOr<boost::json::object> row = CompileOne(flags, model, target, **cache);
+      const absl::StatusOr<boost::json::object> row =
+          CompileOne(flags, *options, model, target, **cache);
       if (!row.ok()) return Fail(row.status());
       rows.push_back(*row);
       if (flags.json) continue;

@@ -27,7 +27,8 @@ boost::json::array TensorsJson(const std::vector<InspectedTensor>& tensors) {
   return array;
 }
 
-boost::json::value Json(const ModelInspection& model, const std::string& target) {
+boost::json::value Json(const ModelInspection& model, const std::string& target,
+                        const std::string& options) {
   boost::json::array operators;
   for (const InspectedOperator& op : model.operators) {
     operators.push_back(
@@ -51,6 +52,7 @@ boost::json::value Json(const ModelInspection& model, const std::string& target)
           {"external_files",
            boost::json::array(model.external_files.begin(), model.external_files.end())},
           {"target", target},
+          {"options", options},
           {"problem", model.problem},
           {"kernels", model.kernels},
           {"launches", model.launches},
@@ -105,20 +107,24 @@ void Print(const ModelInspection& model, const std::string& target) {
 int RunInspect(int argc, char** argv) {
   std::string path;
   DeviceFlags flags;
+  CompileFlags compile;
   bool json = false;
   CommandLine line("inspect", "describes a model without compiling it");
   line.app().add_option("MODEL", path, "the model file")->required();
   line.app().add_option("--cpu-isa", flags.cpu_isa, "class of CPU code (default: the host's)");
+  AddActivationPrecision(line.app(), compile.activation_precision);
   line.app().add_flag("--json", json, "print JSON");
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
   const absl::StatusOr<std::string> target = TargetText(flags);
   if (!target.ok()) return Fail(FromFlags(target.status()));
-  const absl::StatusOr<ModelInspection> model = InspectModel(path, *target);
+  const absl::StatusOr<std::string> options = CompileOptionsText(compile);
+  if (!options.ok()) return Fail(FromFlags(options.status()));
+  const absl::StatusOr<ModelInspection> model = InspectModel(path, *target, *options);
   if (!model.ok()) return Fail(model.status());
   if (json) {
-    PrintJson(Json(*model, *target));
+    PrintJson(Json(*model, *target, *options));
   } else {
-    Print(*model, *target);
+    Print(*model, options->empty() ? *target : absl::StrCat(*target, ", ", *options));
   }
   return kExitDone;
 }

@@ -20,14 +20,15 @@ void AddModelFlags(CLI::App& app, ModelFlags& flags) {
       ->check(CLI::Range(0, 1024));
   app.add_option("--cache-dir", flags.cache_dir, "kernel cache (default: the user's own)");
   app.add_flag("--require-warm-cache", flags.require_warm_cache, "fail instead of compiling");
-  app.add_option("--compile-options", flags.compile_options,
+  AddActivationPrecision(app, flags.compile.activation_precision);
+  app.add_option("--compile-options", flags.compile.options,
                  "for bisecting: 'fuse=0', 'channels-last=0' or both");
 }
 
 absl::StatusOr<OpenedModel> OpenModel(const ModelFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
   OpenedModel opened;
-  RETURN_IF_ERROR(FromFlags(CheckCompileOptions(flags.compile_options)));
+  ASSIGN_OR_RETURN(std::string compile_options, FromFlags(CompileOptionsText(flags.compile)));
   ASSIGN_OR_RETURN(const std::string target, FromFlags(TargetText(flags.device)));
   ASSIGN_OR_RETURN(opened.device, FromFlags(OpenDevice(flags.device)));
   ASSIGN_OR_RETURN(opened.cache, FromFlags(OpenKernelCache(flags.cache_dir, kCacheBytesDefault)));
@@ -36,7 +37,7 @@ absl::StatusOr<OpenedModel> OpenModel(const ModelFlags& flags) {
       ModelImage image,
       FindOrCompileModel(flags.model,
                          {.target = target,
-                          .options = flags.compile_options,
+                          .options = std::move(compile_options),
                           .require_warm_cache = flags.require_warm_cache,
                           .progress = [&progress](absl::string_view line) { progress.Show(line); }},
                          *opened.cache));

@@ -17,7 +17,7 @@ struct ModelFlags {
   std::string model;
   DeviceFlags device;
   std::string cache_dir;
-  std::string compile_options;
+  CompileFlags compile;
   bool require_warm_cache = false;
 };
 

@@ -121,7 +121,9 @@ class RunCommand {
       const std::string& name = reference.output_names()[i];
       const int32_t index = model().FindOutput(name);
       if (index < 0) return absl::InternalError(absl::StrCat("output '", name, "': not there"));
-      results.push_back(CompareOutput(name, outputs_[static_cast<size_t>(index)], expected[i]));
+      const bool rounds = flags_.model.compile.activation_precision == "bf16";
+      results.push_back(CompareOutput(name, outputs_[static_cast<size_t>(index)], expected[i],
+                                      rounds ? kBf16Tolerance : kF32Tolerance));
     }
     if (!std::ranges::all_of(results, &OutputComparison::agrees)) {
       CompareUnderNoise(reference, inputs, expected, results);

@@ -248,6 +248,7 @@ class Process(unittest.TestCase):
             ["--cpu-isa=foo"],
             ["--devices=foo"],
             ["--compile-options=foo"],
+            ["--activation-precision=f16"],
             ["--cache-max-size=-1"],
             ["--cache-dir=" + daemon.model("wide")],
         ):

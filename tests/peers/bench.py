@@ -16,6 +16,7 @@ ROWS = {
     "batch8": ("latency", "time of a batch of 8, one thread, against onnxruntime"),
     "scaling": ("latency", "two threads against one"),
     "int8": ("latency", "int8 conversions of resnet and minilm3 against our own f32"),
+    "bf16": ("latency", "resnet and minilm3 with --activation-precision=bf16 against f32"),
     "memory": ("loading", "peak resident memory against what onnxruntime's process grows by"),
     "gemm": ("kernels", "f32 matrix products as a share of the FMA peak"),
     "load": ("loading", "warm load against onnxruntime's session creation"),
@@ -44,7 +45,7 @@ def main():
     parser.add_argument(
         "--models", default="", help="comma-separated names; default: all of the row"
     )
-    parser.add_argument("--cpu-isa", default="", help="class of our code, for int8")
+    parser.add_argument("--cpu-isa", default="", help="class of our code, for int8 and bf16")
     parser.add_argument("--peer-python", default=sys.executable, help="for openvino")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", default="", help="also writes the results to this file")

@@ -116,6 +116,22 @@ def batch8(options):
     return rows + [mean(rows, 0.95)]
 
 
+def against_f32(options, model, runs, unit, bound):
+    """How many times as fast as runs["f32"] the others are: interleaved rounds, a row for each."""
+    best = {kind: [] for kind in runs}
+    for run in runs.values():
+        run()
+    for _ in range(options.rounds):
+        for kind, run in runs.items():
+            best[kind].append(run("--repeat=50")["p25_us"])
+    rows, base = [], min(best.pop("f32"))
+    for kind, times in best.items():
+        row = {"model": model.name, "form": kind, "f32_ms": base / 1e3}
+        row |= {unit + "_ms": min(times) / 1e3, "speedup": base / min(times)}
+        rows.append(report(row | ({"must": row["speedup"] >= bound} if bound else {})))
+    return rows
+
+
 def int8(options):
     """Conversions to int8 against the same model in f32, both ours, one thread."""
     import convert
@@ -131,19 +147,29 @@ def int8(options):
                 kind: ModelRun(options.stampmill, path, model.inputs(1), cache, *flags)
                 for kind, path in paths.items()
             }
-            best = {kind: [] for kind in runs}
-            for run in runs.values():
-                run()
-            for _ in range(options.rounds):
-                for kind, run in runs.items():
-                    best[kind].append(run("--repeat=50")["p25_us"])
-            for kind in paths:
-                if kind == "f32":
-                    continue
-                speedup = min(best["f32"]) / min(best[kind])
-                row = {"model": model.name, "form": kind, "f32_ms": min(best["f32"]) / 1e3}
-                row |= {"int8_ms": min(best[kind]) / 1e3, "speedup": speedup}
-                rows.append(report(row | {"must": speedup >= bound}))
+            rows += against_f32(options, model, runs, "int8", bound)
+    return rows
+
+
+def bf16(options):
+    """--activation-precision=bf16 against f32, both ours, one and two threads."""
+    cache, rows = Cache(), []
+    isa = ["--cpu-isa=" + options.cpu_isa] if options.cpu_isa else []
+    for model in zoo.models(options.models, ("resnet", "minilm3")):
+        for threads in (1, 2):
+            runs = {
+                "f32" if precision == "f32" else "threads=%d" % threads: ModelRun(
+                    options.stampmill,
+                    model.path,
+                    model.inputs(1),
+                    cache,
+                    "--threads=%d" % threads,
+                    "--activation-precision=" + precision,
+                    *isa
+                )
+                for precision in ("f32", "bf16")
+            }
+            rows += against_f32(options, model, runs, "bf16", None)
     return rows
 
 
