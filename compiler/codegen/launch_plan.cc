@@ -351,6 +351,17 @@ std::optional<int64_t> DirectRowDistance(const Contraction& contraction,
   return row_bytes;
 }
 
+// Whether lanes along the axis are neighbours in memory, or every other one: two vectors then have
+// what one is picked from.
+bool FindsNeighbours(std::span<const Expr> coordinates, int32_t axis) {
+  if (coordinates.empty()) return false;
+  for (const Expr& outer : coordinates.first(coordinates.size() - 1)) {
+    if (CoordinateFactor(outer, axis) != 0) return false;
+  }
+  const std::optional<int64_t> factor = CoordinateFactor(coordinates.back(), axis);
+  return factor == 1 || factor == 2;
+}
+
 }  // namespace
 
 int64_t VectorBytes(const Target& target) {
@@ -370,7 +381,7 @@ std::vector<Expr> TransposedLoads(const Expr& result, int64_t lane_axis, int64_t
     if (!IsLoad(node)) return;
     std::span<const Expr> coordinates = LoadCoordinates(node);
     if (WalkOf(coordinates, static_cast<int32_t>(lane_axis)) == AxisWalk::kStrided &&
-        WalkOf(coordinates, static_cast<int32_t>(tile_axis)) == AxisWalk::kUnit) {
+        FindsNeighbours(coordinates, static_cast<int32_t>(tile_axis))) {
       loads.push_back(node);
     }
   });

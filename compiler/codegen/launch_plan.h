@@ -69,7 +69,8 @@ struct NestSchedule {
 NestSchedule ScheduleNest(const Nest& nest, const Target& target);
 inline constexpr int64_t kTileRows = 64;
 
-// The distinct loads that tiles transpose: strided along the lane axis, unit along the tile axis.
+// The distinct loads that tiles transpose: strided along the lane axis; along the tile axis
+// neighbours, or every other one (pairs).
 std::vector<Expr> TransposedLoads(const Expr& result, int64_t lane_axis, int64_t tile_axis);
 
 // Tasks of a contraction: batch, then blocks of rows, then groups of panels: neighbours share the

@@ -128,6 +128,12 @@ TEST(LaunchPlanTest, TilesJoinTheAxesThatAreReadAndWrittenAlong) {
     EXPECT_EQ(Value(schedule.row_shape[2], {{"W", height}}), std::max<int64_t>(height / 64, 1));
   }
   EXPECT_EQ(Value(schedule.tasks, {{"N", 3}, {"W", 0}, {"H", 40}}), 0);
+  // Every other element as well.
+  const Expr twice = C(1) * Expr::ConstantInt(DType::kI64, 2);
+  nest.result = Expr::Load(DType::kF32, 0, {C(0), C(2), C(3), twice});
+  EXPECT_EQ(ScheduleNest(nest, target).tile_axis, 1);
+  nest.result = Expr::Load(DType::kF32, 0, {C(0), C(2), C(3), twice + twice});
+  EXPECT_EQ(ScheduleNest(nest, target).tile_axis, -1);
   // What is read along the axis that is written along, or by no axis at all, has no tiles.
   nest.result = Expr::Load(DType::kF32, 0, {C(0), C(2), C(1), C(3)});
   EXPECT_EQ(ScheduleNest(nest, target).tile_axis, -1);

@@ -300,11 +300,17 @@ Lane ExprEmitter::EmitGuardedLoad(const Expr& e) {
   for (const Expr& coordinate : e.operands().subspan(2)) coordinates.push_back(Emit(coordinate));
   Lane offset = Offset(view, coordinates);
   bool unit = offset.step != nullptr && Ir::IsInt(offset.step, 1);
-  if (IsUniform(condition) && (unit || IsUniform(offset))) {
-    int64_t lanes = unit ? scope_.lanes : 1;
-    llvm::Value* address =
+  int64_t stride = unit ? 1 : ShortStride(offset, scope_.lanes).value_or(0);
+  int64_t bytes = static_cast<int64_t>(SizeBytes(view.dtype));
+  if (scope_.lanes * stride * bytes > kZeroBlockBytes) stride = 0;
+  if (IsUniform(condition) && (stride > 0 || IsUniform(offset))) {
+    int64_t lanes = stride > 0 ? scope_.lanes : 1;
+    BufferView place = view;
+    place.address =
         b_.CreateSelect(condition.value, Element(view, offset.value), ZeroBlock(ir_.module()));
-    llvm::Value* value = FromMemory(view.dtype, LoadAt(view, address, lanes));
+    llvm::Value* raw =
+        stride > 1 ? LoadStrided(place, ir_.Int(0), stride) : LoadAt(view, place.address, lanes);
+    llvm::Value* value = FromMemory(view.dtype, raw);
     // The block of zeros is the other value.
     const Expr& other = e.operands()[1];
     if (other.IsConstant() && other.constant_bits() == 0) return {value};

@@ -242,6 +242,27 @@ TEST(NestEmitterTest, PadsWhatItTransposes) {
   }
 }
 
+// Every other element along what is then a column, padded at the end: how pairs are packed.
+TEST(NestEmitterTest, TransposesEveryOtherElement) {
+  for (DType dtype : {DType::kF32, DType::kU8, DType::kI64}) {
+    Nest nest;
+    nest.kept = {S("W"), S("H") + 5};
+    nest.operands = {{dtype, {S("H"), S("W") * 2}}};
+    Expr within = Expr::Binary(ExprOp::kLt, C(1), Expr::Dim(S("H")));
+    Expr place = C(0) * Expr::ConstantInt(DType::kI64, 2);
+    Expr next = place + Expr::ConstantInt(DType::kI64, 1);
+    for (double otherwise : {0, 9}) {
+      Expr other = Expr::Constant(dtype, otherwise);
+      nest.result = Expr::GuardedLoad(dtype, 0, {C(1), place}, within, other) -
+                    Expr::GuardedLoad(dtype, 0, {C(1), next}, within, other);
+      nest.output = {dtype, nest.kept};
+      ExpectRight(nest, {{"H", 40}, {"W", 61}});
+      ExpectRight(nest, {{"H", 17}, {"W", 16}});
+      ExpectRight(nest, {{"H", 3}, {"W", 1}});
+    }
+  }
+}
+
 TEST(NestEmitterTest, CopiesWithStridesForwardsAndBackwards) {
   for (DType dtype : {DType::kF32, DType::kU8, DType::kF16, DType::kI64, DType::kBool}) {
     for (int64_t stride : {-5, -4, -3, -2, -1, 2, 3, 4, 5}) {
