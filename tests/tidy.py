@@ -20,6 +20,7 @@ LAYERS = {
     "base/": [],
     "devices/": ["base/"],
     "graph/": ["base/"],
+    "text/": ["base/"],
     "kernels/": ["base/", "graph/"],
     "compiler/": [
         "base/",
@@ -30,8 +31,8 @@ LAYERS = {
         "devices/host.h",  # how many threads and how much memory a process may use
     ],
     "proto/": ["base/"],
-    "runtime/": ["base/", "graph/", "kernels/", "devices/", "compiler/", "proto/"],
-    "server/": ["base/", "graph/", "runtime/", "proto/"],
+    "runtime/": ["base/", "graph/", "text/", "kernels/", "devices/", "compiler/", "proto/"],
+    "server/": ["base/", "graph/", "text/", "runtime/", "proto/"],
 }
 # Folders of one device each: they see the seam in devices/ and never each other.
 BACKENDS = ["devices/cpu/", "devices/gpu/", "devices/npu/"]

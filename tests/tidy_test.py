@@ -101,6 +101,10 @@ class Rules(unittest.TestCase):
         self.assertEqual(1, len(problems_of(check, graph__a_dot_h='#include "kernels/op.h"\n')))
         self.assertEqual(1, len(problems_of(check, devices__a_dot_h=graph)))
         self.assertEqual(1, len(problems_of(check, base__a_dot_cc=graph)))
+        self.assertEqual(1, len(problems_of(check, text__a_dot_h=graph)))
+        text = '#include "text/a.h"\n'
+        self.assertEqual([], problems_of(check, server__a_dot_cc=text))
+        self.assertEqual(1, len(problems_of(check, graph__a_dot_h=text)))
         self.assertEqual(1, len(problems_of(check, server__a_dot_cc=cpu)))
 
     def test_layers_let_the_compiler_see_formats_of_devices_only(self):
