@@ -167,15 +167,7 @@ char32_t ToLower(char32_t code_point, char32_t* second) {
   return Mapped(kLower, code_point);
 }
 
-std::u32string OtherCases(char32_t code_point) {
-  const char32_t folded = Mapped(kFold, code_point);
-  std::u32string cases;
-  if (folded != code_point) cases.push_back(folded);
-  for (const CodePointPair& pair : kFold) {
-    if (pair.to == folded && pair.from != code_point) cases.push_back(pair.from);
-  }
-  return cases;
-}
+std::span<const CodePointPair> CaseFoldings() { return kFold; }
 
 std::string Normalize(absl::string_view text, NormalForm form) {
   const bool compatible = form == NormalForm::kNfkc || form == NormalForm::kNfkd;

@@ -79,8 +79,13 @@ std::span<const CodePointRange> ScriptRanges(absl::string_view name);
 // The lower case of one character by itself; U+0130 alone has two, the second is `*second` (or 0).
 char32_t ToLower(char32_t code_point, char32_t* second = nullptr);
 
-// Other characters that differ from `code_point` in case only (simple folding), without itself.
-std::u32string OtherCases(char32_t code_point);
+// Characters and what they fold to (simple case folding): two are the same but for case when they
+// fold to the same. What is not in the list folds to itself.
+struct CodePointPair {
+  char32_t from;
+  char32_t to;
+};
+std::span<const CodePointPair> CaseFoldings();
 
 enum class NormalForm : uint8_t { kNfc, kNfd, kNfkc, kNfkd };
 // `text` in that form. Bytes that are no character stay as they are and combine with nothing.

@@ -89,7 +89,6 @@ void PrintScripts() {
 }
 
 void PrintCases() {
-  std::printf("struct CodePointPair { char32_t from; char32_t to; };\n");
   std::printf("constexpr CodePointPair kLower[] = {\n");
   for (UChar32 at = 0; at < kEnd; ++at) {
     if (u_tolower(at) != at) std::printf("{0x%X, 0x%X},\n", at, u_tolower(at));
