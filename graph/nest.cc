@@ -246,7 +246,8 @@ absl::Status Verify(const Contraction& c) {
   }
   const Scope scope_a = {
       .operands = c.operands, .axes = axes, .reductions = {}, .accumulators = {}};
-  const DType dtype_a = of_bytes ? DType::kU8 : of_pairs ? DType::kBF16 : c.accumulator;
+  const DType of_pair = c.accumulator == DType::kF32 ? DType::kBF16 : DType::kI16;
+  const DType dtype_a = of_bytes ? DType::kU8 : of_pairs ? of_pair : c.accumulator;
   RETURN_IF_ERROR(verifier.CheckExprOf(c.a, dtype_a, scope_a, "a"));
   const Scope scope = {.operands = c.operands,
                        .axes = c.batch.size() + c.m.size() + 1,

@@ -73,6 +73,7 @@ struct Nest {
 // zero-filled past n and k. Products are exact then, and the sum is rounded as each is added, of a
 // pair the later one first, on every target: that of BF16 instructions, which also take what is
 // below the least normal number, operands and sums, for 0.
+// Where the accumulator is i32, they may be pairs of i16 in the same layout; sums wrap.
 struct Contraction {
   Shape batch;
   Shape m;  // one or more axes; row index = their row-major flattening
@@ -80,7 +81,8 @@ struct Contraction {
   Shape k;                          // one or more axes, flattened row-major
   DType accumulator = DType::kF32;  // f32, f64 or i32
   std::vector<Operand> operands;
-  // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's, u8 or bf16.
+  // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's, or that of
+  // bytes or pairs: u8, bf16, i16.
   Expr a;
   int32_t b = -1;          // operand index, dtype the accumulator's, or i8, or u32 (pairs)
   bool b_batched = false;  // b has the batch axes; else it is shared by all of them
@@ -92,7 +94,7 @@ struct Contraction {
 
   bool of_bytes() const { return operands[static_cast<size_t>(b)].dtype == DType::kI8; }
   bool of_pairs() const {
-    return accumulator == DType::kF32 && operands[static_cast<size_t>(b)].dtype == DType::kU32;
+    return accumulator != DType::kF64 && operands[static_cast<size_t>(b)].dtype == DType::kU32;
   }
 };
 

@@ -495,21 +495,34 @@ uint64_t DotOfBytes(std::span<const uint64_t> a, const std::byte* b, int64_t pan
   return sum;
 }
 
-// The same for pairs of bf16, of each the later first.
-uint64_t DotOfPairs(std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
-  float sum = 0;
+// The same for pairs, of each the later first: sum = add(sum, bits of a number of `a`, of b).
+template <typename T, typename AddProduct>
+uint64_t DotOfPairs(std::span<const uint64_t> a, const std::byte* b, int64_t panel,
+                    const AddProduct& add) {
+  T sum = 0;
   for (size_t k = 0; k < a.size(); k += static_cast<size_t>(kPairGroup)) {
     uint32_t pair;
     memcpy(&pair,
            b + k / static_cast<size_t>(kPairGroup) * static_cast<size_t>(panel) * sizeof(pair),
            sizeof(pair));
-    const auto add = [&](uint64_t x, uint32_t y) {
-      sum += BFloat16ToFloat(static_cast<uint16_t>(x)) * BFloat16ToFloat(static_cast<uint16_t>(y));
-    };
-    if (k + 1 < a.size()) add(a[k + 1], pair >> 16);
-    add(a[k], pair);
+    if (k + 1 < a.size()) {
+      sum = add(sum, static_cast<uint16_t>(a[k + 1]), static_cast<uint16_t>(pair >> 16));
+    }
+    sum = add(sum, static_cast<uint16_t>(a[k]), static_cast<uint16_t>(pair));
   }
   return std::bit_cast<uint32_t>(sum);
+}
+
+uint64_t DotOfPairs(DType dtype, std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
+  if (dtype == DType::kF32) {
+    return DotOfPairs<float>(a, b, panel, [](float sum, uint16_t x, uint16_t y) {
+      return sum + BFloat16ToFloat(x) * BFloat16ToFloat(y);
+    });
+  }
+  return DotOfPairs<uint32_t>(a, b, panel, [](uint32_t sum, uint16_t x, uint16_t y) {
+    // i32 wraps
+    return sum + static_cast<uint32_t>(static_cast<int16_t>(x) * static_cast<int16_t>(y));
+  });
 }
 
 uint64_t DotOf(DType dtype, std::span<const uint64_t> a, const std::byte* b, int64_t panel) {
@@ -612,7 +625,7 @@ class ContractionRun {
       const int64_t offset = base + n / panel_ * panel_stride + n % panel_ * width;
       const std::byte* column = b_->data + static_cast<size_t>(offset) * b_->element_size;
       environment_.accumulators[0] = of_bytes_   ? DotOfBytes(row_, column, panel_)
-                                     : of_pairs_ ? DotOfPairs(row_, column, panel_)
+                                     : of_pairs_ ? DotOfPairs(dtype_, row_, column, panel_)
                                                  : DotOf(dtype_, row_, column, panel_);
       RETURN_IF_ERROR(writer_.Write(environment_, n == 0 ? rows_level : rows_.size() + 1));
     }

@@ -88,6 +88,25 @@ TEST(NestInterpreterTest, PairsAreRoundedAndTheLaterIsAddedFirst) {
   EXPECT_EQ(y.ValueAsDouble(1), 0x1p28);
 }
 
+TEST(NestInterpreterTest, PairsOfWordsWrapInTheirSum) {
+  const auto pair = [](int16_t first, int16_t second) {
+    return int64_t{static_cast<uint16_t>(first)} | int64_t{static_cast<uint16_t>(second)} << 16;
+  };
+  Tensor a = *Tensor::Allocate(DType::kI16, {1, 3});
+  for (int64_t i = 0; i < 3; ++i) a.SetFromInt64(i, i == 2 ? 7 : -32768);
+  Tensor b = *Tensor::Allocate(DType::kU32, {1, 2, 2});
+  b.SetFromInt64(0, pair(-32768, -32768));
+  b.SetFromInt64(1, pair(2, -3));
+  b.SetFromInt64(2, pair(1, 0));
+  b.SetFromInt64(3, pair(-5, 0));
+  Tensor y = *Tensor::Allocate(DType::kI32, {1, 2});
+  const Tensor operands[] = {a, b};
+  const absl::Status status = Interpret(WordMatMulContraction(1, 2, 3, 2), operands, y, NoSymbols);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(y.ValueAsInt64(0), INT32_MIN + 7);  // 2^31 + 7
+  EXPECT_EQ(y.ValueAsInt64(1), 32768 - 35);
+}
+
 TEST(NestInterpreterTest, BatchedContractionUsesItsOwnPanels) {
   Contraction c = MatMulContraction(2, 3, 4, 4);
   c.batch = {2};

@@ -67,6 +67,8 @@ TEST(NestTest, VerifyNamesWhatIsWrong) {
   contraction = PairMatMulContraction(DimExpr::Symbol("M"), 20, 7, 16);
   contraction.a = Expr::Cast(DType::kF32, contraction.a);
   EXPECT_TRUE(Mentions(Verify(contraction), "need bf16")) << Verify(contraction);
+  contraction.accumulator = DType::kI32;
+  EXPECT_TRUE(Mentions(Verify(contraction), "need i16")) << Verify(contraction);
   contraction.accumulator = DType::kF64;
   EXPECT_TRUE(Mentions(Verify(contraction), "b has dtype u32")) << Verify(contraction);
 }

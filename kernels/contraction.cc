@@ -19,8 +19,11 @@ int64_t Panel(const LowerContext& context, const Product& product) {
   return context.options().panel(product.n, product.accumulator, context.options().target);
 }
 
-bool OfPairs(const LowerContext& context, const Product& product) {
-  return context.options().bf16_products && product.accumulator == DType::kF32;
+// What pairs are of; kInvalid: no pairs.
+DType NumberOfPairs(const LowerContext& context, const Product& product) {
+  if (product.a.dtype() == DType::kI16) return DType::kI16;
+  const bool bf16 = context.options().bf16_products && product.accumulator == DType::kF32;
+  return bf16 ? DType::kBF16 : DType::kInvalid;
 }
 
 // Shape of the packed right-hand side, `group` numbers of k in one row.
@@ -33,7 +36,7 @@ Shape PackedShape(const Product& product, bool batched, int64_t panel, int64_t g
   return shape;
 }
 
-bool OfBytes(const Product& product) { return product.a.dtype() != product.accumulator; }
+bool OfBytes(const Product& product) { return SizeBytes(product.a.dtype()) == 1; }
 
 // How the constant right-hand side lies in memory.
 absl::StatusOr<PackPlan> PlanConstant(const Product& product, bool batched, int64_t panel,
@@ -152,11 +155,11 @@ std::vector<Expr> UnflattenK(const Product& product, Expr flat) {
 
 // --- Pairs ---
 
-// The element of b at `k`, `column`, rounded, as its 16 bits; 0 past the ends.
-Expr RoundedBits(const Product& product, StageOperands& operands, const std::vector<Expr>& batch,
-                 const Expr& k, const Expr& n, const Expr& within) {
+// The element of b at `k`, `column`, as `number`, its 16 bits; 0 past the ends.
+Expr BitsOf(DType number, const Product& product, StageOperands& operands,
+            const std::vector<Expr>& batch, const Expr& k, const Expr& n, const Expr& within) {
   const Expr element = LoadRight(product, operands, batch, UnflattenK(product, k), n, within);
-  const Expr rounded = Expr::Cast(DType::kBF16, Expr::Cast(DType::kF32, element));
+  const Expr rounded = Expr::Cast(number, Expr::Cast(product.accumulator, element));
   const Expr bits = Expr::Cast(DType::kU32, Expr::BitCast(DType::kU16, rounded));
   if (!within.valid() || element.op() == ExprOp::kGuardedLoad) return bits;
   return Expr::Select(within, bits, Expr::ConstantInt(DType::kU32, 0));
@@ -173,7 +176,8 @@ ValueId EmitPackingPairs(LowerContext& context, const Product& product, bool bat
   StageOperands operands;
   const auto bits = [&](int64_t number, const Expr& within) {
     const Expr k = at[1] * Int(kPairGroup) + Int(number);
-    return RoundedBits(product, operands, Coords(0, batch_rank), k, n, And(within_n, within));
+    return BitsOf(NumberOfPairs(context, product), product, operands, Coords(0, batch_rank), k, n,
+                  And(within_n, within));
   };
   const Expr later = at[1] * Int(kPairGroup) + Int(1);
   const Expr high = bits(1, Within(later, ElementCount(product.k), kPairGroup));
@@ -357,12 +361,13 @@ std::optional<DType> ContractionAccumulator(DType dtype) {
 }
 
 absl::StatusOr<ValueId> PackRight(LowerContext& context, const Product& product) {
-  const bool pairs = OfPairs(context, product);
+  const DType number = NumberOfPairs(context, product);
+  const bool pairs = number != DType::kInvalid;
   const bool batched = IsBatched(product);
   const int64_t panel = Panel(context, product);
   if (product.b_constant.has_value()) {
-    ASSIGN_OR_RETURN(const PackPlan plan, PlanConstant(product, batched, panel,
-                                                       pairs ? DType::kBF16 : product.accumulator));
+    ASSIGN_OR_RETURN(const PackPlan plan,
+                     PlanConstant(product, batched, panel, pairs ? number : product.accumulator));
     ASSIGN_OR_RETURN(Tensor packed, pairs ? PackPairs(*product.b_constant, plan)
                                           : PackPanels(*product.b_constant, plan));
     return context.NewConstant(std::move(packed), "panels");
@@ -373,7 +378,8 @@ absl::StatusOr<ValueId> PackRight(LowerContext& context, const Product& product)
 
 void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, ValueId output) {
   TakeDepthOfConstant(product);
-  const bool pairs = OfPairs(context, product);
+  const DType number = NumberOfPairs(context, product);
+  const bool pairs = number != DType::kInvalid;
   const bool batched = IsBatched(product);
   const int64_t panel = Panel(context, product);
   Contraction contraction{.batch = product.batch,
@@ -381,7 +387,7 @@ void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, V
                           .n = product.n,
                           .k = product.k,
                           .accumulator = product.accumulator,
-                          .a = pairs ? Expr::Cast(DType::kBF16, product.a) : product.a,
+                          .a = pairs ? Expr::Cast(number, product.a) : product.a,
                           .b_batched = batched,
                           .panel = panel,
                           .result = product.result,

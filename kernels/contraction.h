@@ -42,7 +42,7 @@ struct Product {
   // Operands of `a`, `result` and the zero points.
   StageOperands operands;
   Expr a;  // over batch, m, k; of the accumulator's dtype, or u8 or i8, when it is a product of
-           // bytes
+           // bytes, or i16, with b in i16's range, of i16 that add up in i32
 
   // Of bytes: what is subtracted from `a` and from b, i32; invalid: nothing. `a_zero` is over batch
   // and m, `b_zero` over batch and n, both with the numbers of `result`. What is known of b's when

@@ -294,6 +294,21 @@ TEST(Packing, PairsOfTwoRowsShareAWord) {
             "");
 }
 
+TEST(Packing, PairsOfWordsKeepTheirSigns) {
+  const Tensor source = Values(DType::kI32, {3, 2}, {1, -2, -30000, 4, 32767, -32768});
+  const auto packed =
+      PackPairs(source, {.k = {{3, 2}}, .n = {{2, 1}}, .panel = 2, .dtype = DType::kI16});
+  ASSERT_TRUE(packed.ok());
+  const auto pair = [](int16_t first, int16_t second) {
+    return double(static_cast<uint16_t>(first)) + 65536.0 * static_cast<uint16_t>(second);
+  };
+  EXPECT_EQ(Difference(*packed,
+                       Values(DType::kU32, {1, 2, 2},
+                              {pair(1, -30000), pair(-2, 4), pair(32767, 0), pair(-32768, 0)}),
+                       {}),
+            "");
+}
+
 TEST(Packing, BytesOfFourRowsLieSideBySide) {
   // b is [k 5, n 3], less zero points: a column that reaches beyond i8 is moved into it.
   std::vector<double> values;

@@ -111,7 +111,11 @@ absl::StatusOr<Tensor> PackPairs(const Tensor& source, const PackPlan& plan) {
     for (size_t begin = 0; begin < n.size(); begin += panel) {
       FillPanel(k, n, begin, plan.panel, [&](int64_t offset, size_t row, size_t column) {
         std::byte number[sizeof(uint16_t)];
-        StoreFromDouble(plan.dtype, source.ValueAsDouble(batch_offset + offset), number);
+        if (IsFloat(plan.dtype)) {
+          StoreFromDouble(plan.dtype, source.ValueAsDouble(batch_offset + offset), number);
+        } else {
+          StoreFromInt64(plan.dtype, source.ValueAsInt64(batch_offset + offset), number);
+        }
         uint16_t bits;
         std::memcpy(&bits, number, sizeof(bits));
         target[row / kGroup * panel + column] |= uint32_t{bits} << (16 * (row % kGroup));

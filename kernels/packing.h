@@ -33,7 +33,8 @@ struct PackPlan {
 absl::StatusOr<Tensor> PackPanels(const Tensor& source, const PackPlan& plan);
 
 // The same in panels of pairs: [batch..., ceil(n / panel), ceil(k / 2), panel] of u32, zero-filled
-// past n and k, each two neighbours along k rounded to bf16 (graph/nest.h). `plan.dtype` is kBF16.
+// past n and k, each two neighbours along k as numbers of `plan.dtype`, kBF16 or kI16
+// (graph/nest.h).
 absl::StatusOr<Tensor> PackPairs(const Tensor& source, const PackPlan& plan);
 
 // Panels of bytes: [batch..., ceil(n / panel), ceil(k / 4), panel, 4] of i8, zero-filled past n and

@@ -457,9 +457,10 @@ ContractionSchedule ScheduleContraction(const Contraction& contraction, const Ta
   schedule.lanes = VectorBytes(target) / element;
   const bool has_one_width = std::has_single_bit(static_cast<uint64_t>(contraction.panel));
   schedule.group = contraction.of_pairs() ? kPairGroup : 1;
-  schedule.dots = contraction.of_pairs() && target.has_bf16() &&
+  schedule.dots = contraction.of_pairs() &&
+                  (contraction.accumulator == DType::kI32 || target.has_bf16()) &&
                   contraction.panel >= kDotLanesMin && has_one_width;
-  // One by one pairs are packed as floats.
+  // One by one pairs are packed in the accumulator's type.
   schedule.a_step_bytes = schedule.dots ? element : element * schedule.group;
   schedule.tile_rows = target.has_avx512() ? 12 : 6;
   schedule.batches = ElementCount(contraction.batch);

@@ -53,7 +53,6 @@ class ByteContractionEmitter {
   void AddFours(Ir& ir, Values& sums, const Values& rows, llvm::Value* panel, llvm::Value* step);
   Values LoadApart(Ir& ir, const Tile& tile, llvm::Value* panel, llvm::Value* step);
   llvm::Value* RowWord(Ir& ir, llvm::Value* row, llvm::Value* offset);
-  static llvm::Value* MultiplyPairs(Ir& ir, llvm::Value* a, llvm::Value* b);
 
   void EmitTask(llvm::Value* task);
   void PrepareRows();
@@ -316,7 +315,6 @@ void ByteContractionEmitter::AddProducts(Ir& ir, Values& sums, const Tile& tile,
     return;
   }
   llvm::IRBuilder<>& b = ir.b();
-  llvm::Type* halves = Ir::Vector(b.getInt16Ty(), 2 * Lanes());
   const Values columns = LoadApart(ir, tile, panel, step);
   const size_t vectors = columns.size() / 2;
   llvm::Value* offset = ir.Mul(step, ir.Int(2 * kByteGroup));
@@ -324,22 +322,13 @@ void ByteContractionEmitter::AddProducts(Ir& ir, Values& sums, const Tile& tile,
   for (size_t half = 0; half < 2; ++half) {
     llvm::Value* at = ir.Add(offset, ir.Int(static_cast<int64_t>(half) * kByteGroup));
     for (size_t row = 0; row < rows.size(); ++row) {
-      llvm::Value* a = b.CreateBitCast(RowWord(ir, rows[row], at), halves);
+      llvm::Value* a = RowWord(ir, rows[row], at);
       for (size_t part = 0; part < vectors; ++part) {
         llvm::Value*& sum = sums[row * vectors + part];
-        sum = b.CreateAdd(sum, MultiplyPairs(ir, a, columns[half * vectors + part]));
+        sum = b.CreateAdd(sum, ir.MultiplyPairs(a, columns[half * vectors + part]));
       }
     }
   }
-}
-
-// a0 * b0 + a1 * b1 of each pair of 16 bits.
-llvm::Value* ByteContractionEmitter::MultiplyPairs(Ir& ir, llvm::Value* a, llvm::Value* b) {
-  const int64_t lanes = Ir::Lanes(a) / 2;
-  const llvm::Intrinsic::ID products = lanes == 16  ? llvm::Intrinsic::x86_avx512_pmaddw_d_512
-                                       : lanes == 8 ? llvm::Intrinsic::x86_avx2_pmadd_wd
-                                                    : llvm::Intrinsic::x86_sse2_pmadd_wd;
-  return ir.b().CreateIntrinsic(products, {}, {a, b});
 }
 
 // --- Tasks ---

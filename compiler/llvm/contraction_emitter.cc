@@ -371,6 +371,11 @@ ContractionEmitter::Values ContractionEmitter::EmitDots(Ir& ir, const Values& ro
     llvm::Value* word = b.CreateAlignedLoad(b.getInt32Ty(), row, llvm::Align(2));
     for (llvm::Value* column : columns) {
       const int64_t lanes = Ir::Lanes(column);
+      if (element_->isIntegerTy()) {
+        llvm::Value* products = ir.MultiplyPairs(ir.Splat(word, lanes), column);
+        result.push_back(b.CreateAdd(now[result.size()], products));
+        continue;
+      }
       const llvm::Intrinsic::ID dot = lanes == 16  ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_512
                                       : lanes == 8 ? llvm::Intrinsic::x86_avx512bf16_dpbf16ps_256
                                                    : llvm::Intrinsic::x86_avx512bf16_dpbf16ps_128;
@@ -384,8 +389,8 @@ ContractionEmitter::Values ContractionEmitter::EmitDots(Ir& ir, const Values& ro
   return result;
 }
 
-// The same sums from a row of floats: products are exact, so each addition rounds alike. First the
-// later numbers of all pairs, which are the upper halves, then the earlier ones.
+// The same sums from a row in the accumulator's type: products are exact, so each addition rounds
+// alike. First the later numbers of all pairs, which are the upper halves, then the earlier ones.
 ContractionEmitter::Values ContractionEmitter::EmitPairs(Ir& ir, const Values& rows,
                                                          const Values& columns, const Values& now) {
   llvm::IRBuilder<>& b = ir.b();
@@ -397,6 +402,7 @@ ContractionEmitter::Values ContractionEmitter::EmitPairs(Ir& ir, const Values& r
       llvm::Value* bits = b.CreateBitCast(column, words);
       bits = number == 1 ? b.CreateAnd(bits, llvm::ConstantInt::get(words, 0xffff0000u))
                          : b.CreateShl(bits, llvm::ConstantInt::get(words, 16));
+      if (element_->isIntegerTy()) bits = b.CreateAShr(bits, llvm::ConstantInt::get(words, 16));
       halves.push_back(b.CreateBitCast(bits, column->getType()));
     }
     for (size_t row = 0; row < rows.size(); ++row) {
@@ -636,7 +642,9 @@ void ContractionEmitter::EmitPack(llvm::Value* begin, llvm::Value* count) {
   llvm::Value* k_end = ir_.Mul(ir_.Add(begin, count), ir_.Int(schedule_.group));
   if (schedule_.group > 1) k_end = ir_.Min(k_end, k_);
   // Numbers of a pair lie side by side.
-  llvm::Type* number = schedule_.dots ? b.getBFloatTy() : element_;
+  const bool words = schedule_.group > 1 && element_->isIntegerTy();
+  llvm::Type* half = words ? static_cast<llvm::Type*>(b.getInt16Ty()) : b.getBFloatTy();
+  llvm::Type* number = schedule_.dots ? half : element_;
   const llvm::Align alignment(static_cast<uint64_t>(schedule_.a_step_bytes / schedule_.group));
   const size_t axes = batch_extents_.size() + m_extents_.size();
   ir_.Walk(
@@ -644,7 +652,12 @@ void ContractionEmitter::EmitPack(llvm::Value* begin, llvm::Value* count) {
         llvm::Value* target =
             ByteAt(packed_, ir_.Mul(ir_.Sub(row, first_row_), ir_.Int(schedule_.a_row_bytes)));
         auto store = [&](llvm::Value* k, llvm::Value* values, int64_t lanes) {
-          if (schedule_.dots) values = b.CreateFPTrunc(values, Ir::Vector(number, lanes));
+          llvm::Type* type = Ir::Vector(number, lanes);
+          if (words) {
+            values = b.CreateSExtOrTrunc(values, type);
+          } else if (schedule_.dots) {
+            values = b.CreateFPTrunc(values, type);
+          }
           b.CreateAlignedStore(values, b.CreateGEP(number, target, ir_.Sub(k, k_begin)), alignment);
         };
         const Scope scope = ScopeAt(m, axes);

@@ -7,6 +7,7 @@
 #include "llvm/IR/Constants.h"
 #include "llvm/IR/DerivedTypes.h"
 #include "llvm/IR/InlineAsm.h"
+#include "llvm/IR/IntrinsicsX86.h"
 
 namespace stampmill {
 
@@ -285,6 +286,16 @@ Ir::Values Ir::MadeTogether(const Values& values) {
     made.push_back(builder_.CreateExtractValue(all, static_cast<unsigned>(n)));
   }
   return made;
+}
+
+llvm::Value* Ir::MultiplyPairs(llvm::Value* a, llvm::Value* b) {
+  const int64_t bits = a->getType()->getPrimitiveSizeInBits();
+  const llvm::Intrinsic::ID products = bits == 512   ? llvm::Intrinsic::x86_avx512_pmaddw_d_512
+                                       : bits == 256 ? llvm::Intrinsic::x86_avx2_pmadd_wd
+                                                     : llvm::Intrinsic::x86_sse2_pmadd_wd;
+  llvm::Type* pairs = Vector(builder_.getInt16Ty(), bits / 16);
+  return builder_.CreateIntrinsic(
+      products, {}, {builder_.CreateBitCast(a, pairs), builder_.CreateBitCast(b, pairs)});
 }
 
 void Ir::AtEntry(const std::function<void()>& emit) {

@@ -78,6 +78,8 @@ class Ir {
   // The same vectors, two or more of one type, as far as the order of instructions goes made all at
   // once: an empty piece of assembly wants all and gives all.
   Values MadeTogether(const Values& values);
+  // a0 * b0 + a1 * b1 of each pair of i16 in two registers full of them, as i32; wraps.
+  llvm::Value* MultiplyPairs(llvm::Value* a, llvm::Value* b);
   // Row-major coordinates of the element after that at `coordinates`.
   Values Next(const Values& coordinates, const Values& extents);
   // Row-major coordinates of one flat index.

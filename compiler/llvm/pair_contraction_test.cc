@@ -1,5 +1,6 @@
-// Contractions of pairs of bf16 through the whole code generator: for every class that this machine
-// runs, with BF16 instructions and without, bit for bit what the reference interpreter computes.
+// Contractions of pairs, of bf16 and of i16, through the whole code generator: for every class that
+// this machine runs, with BF16 instructions and without, bit for bit what the reference interpreter
+// computes.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -17,6 +18,9 @@ namespace stampmill {
 namespace {
 
 constexpr DType kF32 = DType::kF32;
+constexpr DType kI32 = DType::kI32;
+// What pairs add up in.
+constexpr DType kAccumulators[] = {kF32, kI32};
 
 Expr C(int32_t axis) { return Expr::Coord(axis); }
 DimExpr S(const char* name) { return DimExpr::Symbol(name); }
@@ -30,19 +34,22 @@ Operand Panels(const DimExpr& n, const DimExpr& k, int64_t panel) {
   return {DType::kU32, {CeilDiv(n, panel), CeilDiv(k, kPairGroup), panel}};
 }
 
-// f32[M, K], rounded, by [K, N], with a bias and a residual added in the epilogue.
-Contraction MatMul(DimExpr m, DimExpr n, DimExpr k, int64_t panel) {
+// f32[M, K], rounded, or i16[M, K], by [K, N], with a bias and a residual added in the epilogue.
+Contraction MatMul(DimExpr m, DimExpr n, DimExpr k, int64_t panel, DType accumulator = kF32) {
   Contraction c;
   c.m = {m};
   c.n = n;
   c.k = {k};
   c.panel = panel;
-  c.operands = {{kF32, {m, k}}, Panels(n, k, panel), {kF32, {n}}, {kF32, {m, n}}};
-  c.a = Expr::Cast(DType::kBF16, Expr::Load(kF32, 0, {C(0), C(1)}));
+  const DType dtype = accumulator == kF32 ? kF32 : DType::kI16;
+  c.accumulator = accumulator;
+  c.operands = {{dtype, {m, k}}, Panels(n, k, panel), {accumulator, {n}}, {accumulator, {m, n}}};
+  c.a = Expr::Load(dtype, 0, {C(0), C(1)});
+  if (accumulator == kF32) c.a = Expr::Cast(DType::kBF16, c.a);
   c.b = 1;
-  c.result =
-      Expr::Accumulator(kF32, 0) + Expr::Load(kF32, 2, {C(1)}) + Expr::Load(kF32, 3, {C(0), C(1)});
-  c.output = {kF32, {m, n}};
+  c.result = Expr::Accumulator(accumulator, 0) + Expr::Load(accumulator, 2, {C(1)}) +
+             Expr::Load(accumulator, 3, {C(0), C(1)});
+  c.output = {accumulator, {m, n}};
   return c;
 }
 
@@ -53,15 +60,19 @@ Tensor RandomPanels(const Contraction& c, const std::map<std::string, int64_t>& 
   std::vector<int64_t> shape;
   for (const DimExpr& dim : b.shape) shape.push_back(*dim.Evaluate(values));
   Tensor panels = *Tensor::Allocate(DType::kU32, shape);
-  const Tensor random = RandomTensor(kF32, {panels.element_count() * kPairGroup}, 3);
+  const bool floats = c.accumulator == kF32;
+  const Tensor random =
+      RandomTensor(floats ? kF32 : DType::kI16, {panels.element_count() * kPairGroup}, 3);
   const int64_t k = *ElementCount(c.k).Evaluate(values);
   const int64_t steps = shape[shape.size() - 2];
   for (int64_t i = 0; i < panels.element_count(); ++i) {
     const int64_t step = i / c.panel % std::max<int64_t>(steps, 1);
     int64_t pair = 0;
     for (int64_t n = 0; n < kPairGroup && step * kPairGroup + n < k; ++n) {
-      const auto number = static_cast<float>(random.ValueAsDouble(i * kPairGroup + n));
-      pair |= int64_t{FloatToBFloat16(number)} << (16 * n);
+      const double number = random.ValueAsDouble(i * kPairGroup + n);
+      const uint16_t bits = floats ? FloatToBFloat16(static_cast<float>(number))
+                                   : static_cast<uint16_t>(static_cast<int64_t>(number));
+      pair |= int64_t{bits} << (16 * n);
     }
     panels.SetFromInt64(i, pair);
   }
@@ -76,44 +87,59 @@ void ExpectRight(const Contraction& c, const std::map<std::string, int64_t>& sym
 }
 
 TEST(PairContractionTest, MultipliesDynamicSizes) {
-  const Contraction c = MatMul(S("M"), S("N"), S("K"), WidestPanel(S("N")));
-  for (int64_t m : {0, 1, 2, 5, 13, 100}) ExpectRight(c, {{"M", m}, {"N", 70}, {"K", 33}});
-  for (int64_t n : {0, 1, 15, 32, 65}) ExpectRight(c, {{"M", 9}, {"N", n}, {"K", 20}});
-  for (int64_t k : {0, 1, 4, 515, 1030, 2049}) {
-    ExpectRight(c, {{"M", 11}, {"N", 40}, {"K", k}});
+  for (DType accumulator : kAccumulators) {
+    const Contraction c = MatMul(S("M"), S("N"), S("K"), WidestPanel(S("N")), accumulator);
+    for (int64_t m : {0, 1, 2, 5, 13, 100}) ExpectRight(c, {{"M", m}, {"N", 70}, {"K", 33}});
+    for (int64_t n : {0, 1, 15, 32, 65}) ExpectRight(c, {{"M", 9}, {"N", n}, {"K", 20}});
+    for (int64_t k : {0, 1, 4, 515, 1030, 2049}) {
+      ExpectRight(c, {{"M", 11}, {"N", 40}, {"K", k}});
+    }
   }
 }
 
 TEST(PairContractionTest, MultipliesByConstantWeights) {
-  for (int64_t n : {1, 3, 16, 33, 64}) {
-    for (int64_t k : {1, 2, 9, 48, 101})
-      ExpectRight(MatMul(S("M"), n, k, WidestPanel(n)), {{"M", 13}});
+  for (DType accumulator : kAccumulators) {
+    for (int64_t n : {1, 3, 16, 33, 64}) {
+      for (int64_t k : {1, 2, 9, 48, 101}) {
+        ExpectRight(MatMul(S("M"), n, k, WidestPanel(n), accumulator), {{"M", 13}});
+      }
+    }
+    const Contraction deep = MatMul(S("M"), 33, 2501, WidestPanel(33), accumulator);
+    for (int64_t m : {1, 3, 8, 20}) ExpectRight(deep, {{"M", m}});
   }
-  const Contraction deep = MatMul(S("M"), 33, 2501, WidestPanel(33));
-  for (int64_t m : {1, 3, 8, 20}) ExpectRight(deep, {{"M", m}});
 }
 
 TEST(PairContractionTest, SeveralBlocksOfRowsAndGroupsOfPanels) {
-  const Contraction c = MatMul(S("M"), 300, 2100, WidestPanel(300));
-  for (int64_t m : {97, 203}) ExpectRight(c, {{"M", m}});
+  for (DType accumulator : kAccumulators) {
+    const Contraction c = MatMul(S("M"), 300, 2100, WidestPanel(300), accumulator);
+    for (int64_t m : {97, 203}) ExpectRight(c, {{"M", m}});
+  }
 }
 
 TEST(PairContractionTest, UsesThePanelOfEachTarget) {
-  for (const Target& target : RunnableTargets()) {
-    const Contraction c = MatMul(S("M"), 50, 24, PanelWidth(50, kF32, target));
-    ASSERT_TRUE(CompiledStage::Compile(c, target).ok());
-    ExpectRight(c, {{"M", 15}});
+  for (DType accumulator : kAccumulators) {
+    for (const Target& target : RunnableTargets()) {
+      const Contraction c =
+          MatMul(S("M"), 50, 24, PanelWidth(50, accumulator, target), accumulator);
+      ASSERT_TRUE(CompiledStage::Compile(c, target).ok());
+      ExpectRight(c, {{"M", 15}});
+    }
+    for (int64_t panel : {2, 4, 8, 12}) {
+      ExpectRight(MatMul(S("M"), 30, 7, panel, accumulator), {{"M", 5}});
+    }
   }
-  for (int64_t panel : {2, 4, 8, 12}) ExpectRight(MatMul(S("M"), 30, 7, panel), {{"M", 5}});
 }
 
-// Rows that are bf16 already are read in place, where their pairs are whole.
+// Rows that are bf16 or i16 already are read in place, where their pairs are whole.
 TEST(PairContractionTest, ReadsRowsOfPairs) {
-  for (int64_t k : {64, 65, 600}) {
-    Contraction c = MatMul(S("M"), 40, k, WidestPanel(40));
-    c.operands[0] = {DType::kBF16, {S("M"), k + 8}};
-    c.a = Expr::Load(DType::kBF16, 0, {C(0), C(1) + Number(3)});
-    for (int64_t m : {1, 3, 30}) ExpectRight(c, {{"M", m}});
+  for (DType accumulator : kAccumulators) {
+    const DType number = accumulator == kF32 ? DType::kBF16 : DType::kI16;
+    for (int64_t k : {64, 65, 600}) {
+      Contraction c = MatMul(S("M"), 40, k, WidestPanel(40), accumulator);
+      c.operands[0] = {number, {S("M"), k + 8}};
+      c.a = Expr::Load(number, 0, {C(0), C(1) + Number(3)});
+      for (int64_t m : {1, 3, 30}) ExpectRight(c, {{"M", m}});
+    }
   }
 }
 
@@ -130,6 +156,11 @@ TEST(PairContractionTest, ComputesRowsAsItPacksThem) {
   const Expr x = Expr::Load(kF32, 0, {C(0), C(1)});
   c.a = Expr::Cast(DType::kBF16, Expr::Binary(ExprOp::kMax, x + Expr::Constant(kF32, 1),
                                               Expr::Constant(kF32, 0)));
+  ExpectRight(c, {{"M", 17}});
+  c = MatMul(S("M"), 40, 75, WidestPanel(40), kI32);
+  c.operands[0].dtype = DType::kU8;
+  c.a = Expr::Cast(DType::kI16, Expr::Load(DType::kU8, 0, {C(0), C(1)})) -
+        Expr::ConstantInt(DType::kI16, 99);
   ExpectRight(c, {{"M", 17}});
 }
 

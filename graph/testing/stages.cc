@@ -92,6 +92,17 @@ Contraction PairMatMulContraction(const DimExpr& m, const DimExpr& n, const DimE
   return c;
 }
 
+Contraction WordMatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k,
+                                  int64_t panel) {
+  Contraction c = PairMatMulContraction(m, n, k, panel);
+  c.accumulator = DType::kI32;
+  c.operands[0].dtype = DType::kI16;
+  c.a = Expr::Load(DType::kI16, 0, {Expr::Coord(0), Expr::Coord(1)});
+  c.result = Expr::Accumulator(DType::kI32, 0);
+  c.output.dtype = DType::kI32;
+  return c;
+}
+
 Nest PadNest(const DimExpr& channels, const DimExpr& height, const DimExpr& width) {
   const Expr y = Expr::Coord(1) - I64(1);
   const Expr x = Expr::Coord(2) - I64(1);

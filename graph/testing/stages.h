@@ -18,6 +18,9 @@ Contraction MatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr&
 // The same with operands rounded to bf16, b in pairs.
 Contraction PairMatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k,
                                   int64_t panel);
+// The same sums of i32, of operands of i16.
+Contraction WordMatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k,
+                                  int64_t panel);
 
 // out[c, y, x] of i32: a guarded load from i8[c, h, w], one element of padding around.
 Nest PadNest(const DimExpr& channels, const DimExpr& height, const DimExpr& width);
