@@ -297,15 +297,20 @@ Expr ZeroPoint(const LowerContext& context, StageOperands& operands, size_t i,
   return Expr::Cast(DType::kI32, PerChannel(context, operands, i, channel));
 }
 
+// The zero point of the activation in its own dtype; invalid when it has none.
+Expr ZeroByte(const LowerContext& context, const ConvPlan& plan, StageOperands& operands) {
+  const size_t i = plan.inputs.x_zero;
+  if (i == kAbsent || !context.HasInput(i)) return Expr();
+  return PerChannel(context, operands, i, Int(0));
+}
+
 // The activation at a tap, as it is; in the padding 0 or its zero point.
 Expr LoadActivation(const LowerContext& context, const ConvPlan& plan, StageOperands& operands,
                     const Expr& batch, const Expr& channel, const WindowTap& tap) {
   const int32_t x = operands.AddInput(context, plan.inputs.x);
   const DType dtype = operands.operand(x).dtype;
-  Expr padding = Expr::ConstantInt(dtype, 0);
-  if (plan.inputs.x_zero != kAbsent && context.HasInput(plan.inputs.x_zero)) {
-    padding = PerChannel(context, operands, plan.inputs.x_zero, Int(0));
-  }
+  Expr padding = ZeroByte(context, plan, operands);
+  if (!padding.valid()) padding = Expr::ConstantInt(dtype, 0);
   return operands.LoadIf(tap.within, x, plan.axes.Arrange(batch, channel, tap.places), padding);
 }
 
@@ -462,6 +467,38 @@ absl::Status LowerConvContraction(LowerContext& context) {
   return EmitProduct(context, std::move(product), context.node().outputs[0]);
 }
 
+// What may be transformed of a dense convolution, channels last, of known weights, but for how its
+// ends are computed.
+absl::StatusOr<std::optional<WinogradConv>> ToTransform(const LowerContext& context,
+                                                        const ConvPlan& plan) {
+  const bool has_type =
+      plan.inputs.quantised() || context.input(plan.inputs.x).dtype == DType::kF32;
+  if (!has_type || !plan.axes.channels_last || plan.groups.count != 1) {
+    return std::optional<WinogradConv>();
+  }
+  ASSIGN_OR_RETURN(std::optional<Tensor> weights, ConstantWeights(context, plan));
+  if (!weights.has_value()) return std::optional<WinogradConv>();
+  return std::optional<WinogradConv>(
+      {.x = plan.inputs.x, .weights = *std::move(weights), .window = plan.window});
+}
+
+bool TransformsConv(const LowerContext& context) {
+  const absl::StatusOr<ConvPlan> plan = PlanConv(context);
+  if (!plan.ok()) return false;
+  const absl::StatusOr<std::optional<WinogradConv>> conv = ToTransform(context, *plan);
+  return conv.ok() && conv->has_value() && WinogradPays(context, **conv);
+}
+
+absl::Status LowerTransformedConv(LowerContext& context) {
+  ASSIGN_OR_RETURN(const ConvPlan plan, PlanConv(context));
+  ASSIGN_OR_RETURN(std::optional<WinogradConv> conv, ToTransform(context, plan));
+  conv->zero = [&](StageOperands& operands) { return ZeroByte(context, plan, operands); };
+  conv->result = [&](StageOperands& operands, const Expr& sum, const Expr& channel) {
+    return ConvResult(context, plan, operands, sum, channel);
+  };
+  return LowerWinograd(context, *std::move(conv));
+}
+
 // The weights of a nest: [kernel..., C / group, M] when they are constant and channels are last, so
 // that neighbouring output channels read neighbouring weights; else as they are.
 absl::StatusOr<Expr> LoadNestWeight(LowerContext& context, const ConvPlan& plan,
@@ -542,7 +579,7 @@ bool ContractsConv(const LowerContext& context) {
          plan->groups.inputs >= kContractionInputsMin;
 }
 
-constexpr Variant kConvVariants[] = {{"winograd", WinogradPays, LowerConvWinograd},
+constexpr Variant kConvVariants[] = {{"winograd", TransformsConv, LowerTransformedConv},
                                      {"contraction", ContractsConv, LowerConvContraction},
                                      {"nest", AlwaysApplies, LowerConvNest}};
 

@@ -1,5 +1,6 @@
 // Convolutions and pools in both layouts: lowering against reference, layouts against each other,
 // values by hand.
+#include "graph/nest.h"
 #include "gtest/gtest.h"
 #include "kernels/testing/op_test.h"
 
@@ -199,6 +200,82 @@ TEST(ConvInteger, AgreesWithReference) {
                          .attributes = shape.attributes,
                          .constants = {1}});
   }
+}
+
+OpCase LargeConvInteger(const ConvShape& shape, Tensor w) {
+  return {.op_type = "ConvInteger",
+          .domain = "stampmill",
+          .inputs = {ToChannelsLast(Random(DType::kU8, shape.x, 1, 255)), std::move(w),
+                     Values(DType::kU8, {}, {9})},
+          .attributes = shape.attributes,
+          .constants = {1, 3},
+          .shared_symbols = false,
+          .own_symbols = true};
+}
+
+// The axes along which the case's contraction is transformed.
+size_t TransformedAxes(const OpCase& test) {
+  const std::vector<Contraction> contractions = LoweredContractions(test);
+  EXPECT_EQ(contractions.size(), 1);
+  EXPECT_EQ(contractions[0].a.dtype(), contractions[0].batch.empty() ? DType::kU8 : DType::kI16);
+  return contractions[0].batch.size();
+}
+
+// Difference allows sums no tolerance.
+TEST(ConvInteger, IsTransformedExactlyWhereTheTargetDoesNotMultiplyBytes) {
+  const auto ints = [](std::vector<int64_t> values) { return Attribute(std::move(values)); };
+  const std::vector<std::pair<ConvShape, size_t>> shapes = {
+      {{{1, 64, 24, 23}, {64, 64, 3, 3}, {{"pads", ints({1, 1, 1, 1})}}}, 2},
+      {{{1, 47, 14, 32}, {40, 47, 3, 3}, {{"pads", ints({0, 2, 1, 1})}}}, 1},
+      {{{1, 128, 202}, {128, 128, 3}, {}}, 1},
+      {{{1, 64, 20, 40}, {64, 64, 2, 3}, {{"pads", ints({0, 1, 1, 0})}, {"strides", ints({2, 1})}}},
+       1},
+      {{{1, 128, 202}, {128, 128, 5}, {}}, 0},
+  };
+  for (const auto& [shape, axes] : shapes) {
+    OpCase test = LargeConvInteger(shape, Random(DType::kI8, shape.w, 2, 127));
+    EXPECT_EQ(TransformedAxes(test), axes);
+    ExpectLoweringMatchesReference(test);
+    test.has_byte_products = true;
+    EXPECT_EQ(TransformedAxes(test), 0);
+    ExpectLoweringMatchesReference(test);
+  }
+}
+
+// x of i8 less -128, w of u8 less a zero point for each channel.
+TEST(ConvInteger, IsTransformedExactlyWhateverTheZeroPoints) {
+  const ConvShape shape = {{1, 64, 18, 18}, {64, 64, 3, 3}, {}};
+  OpCase test = LargeConvInteger(shape, Random(DType::kU8, shape.w, 2, 255));
+  test.inputs[0] = ToChannelsLast(Random(DType::kI8, shape.x, 1, 127));
+  test.inputs[2] = Values(DType::kI8, {}, {-128});
+  test.inputs.push_back(Random(DType::kU8, {64}, 3, 255));
+  EXPECT_GE(TransformedAxes(test), 1);
+  ExpectLoweringMatchesReference(test);
+}
+
+// Two transformed axes leave 26 bits of a sum, of which each product may take 255 * 127.
+TEST(ConvInteger, IsTransformedOnlyAsFarAsSumsFit) {
+  const auto transformed_axes = [](int64_t channels) {
+    const std::vector<int64_t> w = {64, channels, 3, 3};
+    const std::vector<double> greatest(static_cast<size_t>(64 * channels * 9), 127);
+    return TransformedAxes(
+        LargeConvInteger({{1, channels, 34, 34}, w, {}}, Values(DType::kI8, w, greatest)));
+  };
+  EXPECT_EQ(transformed_axes(115), 2);
+  EXPECT_EQ(transformed_axes(116), 1);
+}
+
+// The greatest sums of either sign come out right.
+TEST(ConvInteger, TransformsTheGreatestSums) {
+  const std::vector<int64_t> x = {1, 10, 18, 115}, w = {64, 115, 3, 3};
+  std::vector<double> values(static_cast<size_t>(64 * 115 * 9), 127);
+  for (size_t i = values.size() / 2; i < values.size(); ++i) values[i] = -127;
+  OpCase test = LargeConvInteger({{1, 115, 10, 18}, w, {}}, Values(DType::kI8, w, values));
+  test.inputs[0] =
+      Values(DType::kU8, x, std::vector<double>(static_cast<size_t>(10 * 18 * 115), 255));
+  test.inputs.resize(2);
+  EXPECT_EQ(TransformedAxes(test), 2);
+  ExpectLoweringMatchesReference(test);
 }
 
 TEST(QLinearConv, AgreesWithReference) {

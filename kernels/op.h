@@ -93,6 +93,8 @@ struct LowerOptions {
   // Contractions of floats up to f32 multiply operands that are rounded to bf16 (graph/nest.h,
   // pairs) and add them up in f32.
   bool bf16_products = false;
+  // The target multiplies four bytes of a word as fast as two numbers of 16 bits.
+  bool has_byte_products = false;
 };
 
 // The stages that a lowering emits, between graph values. Values that it makes are local.

@@ -34,9 +34,11 @@ absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& optio
     return part.Verify();
   }));
   CollectBodyChecks(graph);
-  ASSIGN_OR_RETURN(StageGraph stages, LowerGraph(graph, {.panel = Panel,
-                                                         .target = options.target.ToString(),
-                                                         .bf16_products = options.bf16_products}));
+  ASSIGN_OR_RETURN(StageGraph stages,
+                   LowerGraph(graph, {.panel = Panel,
+                                      .target = options.target.ToString(),
+                                      .bf16_products = options.bf16_products,
+                                      .has_byte_products = options.target.has_vnni()}));
   if (options.fuse) {
     FuseStages(stages);
     RETURN_IF_ERROR(Verify(stages));

@@ -56,6 +56,13 @@ Tensor RoundedToBf16(const Tensor& tensor) {
   return rounded;
 }
 
+StageRecorder RecorderOf(const OpCase& test, Graph& graph, NodeId id) {
+  StageRecorder recorder(graph, id);
+  if (test.bf16_products) recorder.AskForBf16Products();
+  if (test.has_byte_products) recorder.AnnounceByteProducts();
+  return recorder;
+}
+
 absl::Status RunCase(const OpCase& test, CaseDims dims) {
   ASSIGN_OR_RETURN(CaseGraph built, BuildCase(test, dims));
   Graph& graph = built.graph;
@@ -76,8 +83,7 @@ absl::Status RunCase(const OpCase& test, CaseDims dims) {
     RETURN_IF_ERROR(holds.status());
     if (*holds == 0) return absl::InvalidArgumentError(check.message);
   }
-  StageRecorder recorder(graph, id);
-  if (test.bf16_products) recorder.AskForBf16Products();
+  StageRecorder recorder = RecorderOf(test, graph, id);
   RETURN_IF_ERROR(LowerNode(*op, recorder));
   std::vector<Tensor> values(graph.value_count());
   for (size_t i = 0; i < test.inputs.size(); ++i) {
@@ -99,6 +105,20 @@ absl::Status RunCase(const OpCase& test, CaseDims dims) {
 }
 
 }  // namespace
+
+std::vector<Contraction> LoweredContractions(const OpCase& test) {
+  absl::StatusOr<CaseGraph> built = BuildCase(test, CaseDims::kFixed);
+  CHECK_OK(built);
+  const NodeId id = built->graph.Order()[0];
+  StageRecorder recorder = RecorderOf(test, built->graph, id);
+  CHECK_OK(LowerNode(**RequireOp(built->graph.node(id)), recorder));
+  std::vector<Contraction> contractions;
+  for (const StageRecorder::Stage& stage : recorder.stages()) {
+    const auto* contraction = std::get_if<Contraction>(&stage.body);
+    if (contraction != nullptr) contractions.push_back(*contraction);
+  }
+  return contractions;
+}
 
 absl::StatusOr<CaseGraph> BuildCase(const OpCase& test, CaseDims dims) {
   CaseGraph built;

@@ -16,6 +16,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "graph/graph.h"
+#include "graph/nest.h"
 #include "graph/tensor.h"
 
 namespace stampmill {
@@ -38,13 +39,17 @@ struct OpCase {
   bool shared_symbols = true;  // lower with a symbol for every extent
   bool own_symbols = false;    // lower with a symbol for every dim
   CaseTolerance tolerance;
-  bool bf16_products = false;  // LowerOptions::bf16_products
+  bool bf16_products = false;      // LowerOptions::bf16_products
+  bool has_byte_products = false;  // LowerOptions::has_byte_products
   // Positions of inputs that the reference gets rounded to bf16, and the lowering as they are.
   std::vector<size_t> rounded;
 };
 
 // Each failure names the case and the element.
 void ExpectLoweringMatchesReference(const OpCase& test);
+
+// The contractions that the case is lowered to, with fixed shapes.
+std::vector<Contraction> LoweredContractions(const OpCase& test);
 
 // What the operator's reference makes of the case: for results worked out by hand.
 absl::StatusOr<std::vector<Tensor>> RunReference(const OpCase& test);

@@ -32,6 +32,7 @@ class StageRecorder : public LowerContext {
   StageRecorder(Graph& graph, NodeId node);
 
   void AskForBf16Products() { options_.bf16_products = true; }
+  void AnnounceByteProducts() { options_.has_byte_products = true; }
 
   const Node& node() const override { return graph_.node(node_); }
   const Graph& graph() const override { return graph_; }
