@@ -68,6 +68,19 @@ void CompressAnswer(HttpAnswer& answer, ContentCoding coding) {
                               coding == ContentCoding::kGzip ? "gzip" : "deflate");
 }
 
+// `length` is the field that says where the body ends, or empty.
+std::string AnswerHead(const HttpAnswer& answer, absl::string_view length, bool keep_alive) {
+  std::string head = absl::StrCat("HTTP/1.1 ", answer.status, " ", StatusText(answer.status),
+                                  "\r\nContent-Type: ", answer.content_type, "\r\n");
+  if (!length.empty()) absl::StrAppend(&head, length, "\r\n");
+  for (const auto& [name, value] : answer.headers) {
+    absl::StrAppend(&head, name, ": ", value, "\r\n");
+  }
+  if (!keep_alive) absl::StrAppend(&head, "Connection: close\r\n");
+  absl::StrAppend(&head, "\r\n");
+  return head;
+}
+
 }  // namespace
 
 HttpAnswer PlainErrorAnswer(int status, absl::string_view message) {
@@ -75,6 +88,62 @@ HttpAnswer PlainErrorAnswer(int status, absl::string_view message) {
   answer.status = status;
   answer.body = absl::StrCat("{\"error\":\"", message, "\"}");
   return answer;
+}
+
+HttpStream::Written HttpStream::Write(absl::string_view piece) {
+  const absl::MutexLock lock(&mutex_);
+  if (closed_) return Written::kGone;
+  const size_t queued = queued_bytes_.load(std::memory_order_relaxed);
+  if (queued >= kHttpStreamQueuedBytesMax) return Written::kTooMuch;
+  text_.append(piece.data(), piece.size());
+  queued_bytes_.store(queued + piece.size(), std::memory_order_relaxed);
+  if (piece.empty()) return Written::kQueued;  // a chunk of no bytes would end the stream
+  return std::exchange(announced_, true) ? Written::kQueued : Written::kNews;
+}
+
+HttpStream::Written HttpStream::End() {
+  const absl::MutexLock lock(&mutex_);
+  if (closed_) return Written::kGone;
+  ended_ = true;
+  return std::exchange(announced_, true) ? Written::kQueued : Written::kNews;
+}
+
+void HttpStream::OnDrained(absl::AnyInvocable<void()> on_drained, size_t low_mark) {
+  {
+    const absl::MutexLock lock(&mutex_);
+    if (closed_) return;
+    if (queued_bytes_.load(std::memory_order_relaxed) >= low_mark) {
+      on_drained_ = std::move(on_drained);
+      low_mark_ = low_mark;
+      return;
+    }
+    on_drained_ = nullptr;
+  }
+  std::move(on_drained)();
+}
+
+bool HttpStream::Take(std::string& text) {
+  const absl::MutexLock lock(&mutex_);
+  announced_ = false;
+  text.swap(text_);
+  return ended_;
+}
+
+absl::AnyInvocable<void()> HttpStream::Sent(size_t bytes) {
+  const absl::MutexLock lock(&mutex_);
+  const size_t queued = queued_bytes_.load(std::memory_order_relaxed) - bytes;
+  queued_bytes_.store(queued, std::memory_order_relaxed);
+  if (queued >= low_mark_) return nullptr;
+  return std::exchange(on_drained_, nullptr);
+}
+
+void HttpStream::Close() {
+  absl::AnyInvocable<void()> dropped;  // not under the mutex
+  const absl::MutexLock lock(&mutex_);
+  closed_ = true;
+  text_.clear();
+  queued_bytes_.store(0, std::memory_order_relaxed);
+  dropped = std::exchange(on_drained_, nullptr);
 }
 
 HttpConnection::HttpConnection(std::shared_ptr<HttpServer::State> server, HttpWorker& worker,
@@ -103,6 +172,44 @@ void HttpConnection::AnswerLater(std::shared_ptr<HttpConnection> self, uint64_t 
   });
 }
 
+void HttpConnection::BeginStream(std::shared_ptr<HttpConnection> self, uint64_t sequence,
+                                 HttpAnswer head, std::shared_ptr<HttpStream> stream) {
+  if (self->server_.stopped.load(std::memory_order_acquire)) return stream->Close();
+  asio::io_context& context = self->worker_.context;
+  // Not at once: the first piece may follow soon and then goes with the head.
+  asio::post(context, [self = std::move(self), sequence, head = std::move(head),
+                       stream = std::move(stream)]() mutable {
+    self->StreamAccepted(sequence, std::move(head), std::move(stream));
+  });
+}
+
+void HttpConnection::StreamNews(std::shared_ptr<HttpConnection> self, uint64_t sequence) {
+  if (self->server_.stopped.load(std::memory_order_acquire)) return;
+  asio::io_context& context = self->worker_.context;
+  asio::post(context, [self = std::move(self), sequence] {
+    Pending* pending = self->Find(sequence);
+    if (pending == nullptr || self->closed_ || pending->stream == nullptr) return;
+    self->CountUnread(*pending, pending->stream->queued_bytes());
+    self->Write();
+  });
+}
+
+void HttpConnection::BreakStream(std::shared_ptr<HttpConnection> self, uint64_t sequence,
+                                 bool too_slow) {
+  if (self->server_.stopped.load(std::memory_order_acquire)) return;
+  asio::io_context& context = self->worker_.context;
+  asio::post(context, [self = std::move(self), sequence, too_slow] {
+    Pending* pending = self->Find(sequence);
+    if (pending == nullptr || self->closed_) return;
+    if (too_slow) {
+      self->server_.too_slow.fetch_add(1, std::memory_order_relaxed);
+    } else {
+      pending->on_abandon = nullptr;  // who left is the handler
+    }
+    self->Close();
+  });
+}
+
 void HttpConnection::OnAbandon(uint64_t sequence, absl::AnyInvocable<void()> on_abandon) {
   Pending* pending = Find(sequence);
   if (pending == nullptr || closed_) {
@@ -117,11 +224,13 @@ void HttpConnection::CheckTimes(int64_t now) {
     return now - since > int64_t{seconds} * 1'000'000'000;
   };
   const bool in_head = parser_.has_value() && !parser_->is_header_done();
-  bool slow = false, idle = false;
+  // Reading is no excuse for a client that does not take its answer.
+  bool slow = writing_ && older(write_nanos_, server_.options.progress_seconds);
+  bool idle = false;
   if (in_head) {
-    slow = older(request_nanos_, kHttpHeadSeconds);
-  } else if (parser_.has_value() || writing_) {
-    slow = older(progress_nanos_, kHttpProgressSeconds);
+    slow |= older(request_nanos_, kHttpHeadSeconds);
+  } else if (parser_.has_value()) {
+    slow |= older(progress_nanos_, server_.options.progress_seconds);
   } else if (pending_.empty()) {
     idle = older(progress_nanos_, server_.options.idle_seconds);
   }
@@ -140,6 +249,7 @@ void HttpConnection::Close() {
   worker_.connections.erase(this);
   server_.connections.fetch_sub(1, std::memory_order_relaxed);
   for (Pending& pending : pending_) {
+    if (pending.stream != nullptr) pending.stream->Close();
     if (pending.on_abandon) std::move(pending.on_abandon)();
     pending.on_abandon = nullptr;
   }
@@ -158,10 +268,10 @@ bool HttpConnection::MayBeginRequest() const {
 }
 
 void HttpConnection::Read() {
-  if (reading_ != Reading::kNo || closed_ || stop_reading_) return;
-  // While no request may begin, little is kept of what comes: enough to see the end of the
-  // stream, which says that the client left.
-  const bool waits = !MayBeginRequest();
+  if (reading_ != Reading::kNo || closed_) return;
+  // While no request may begin, little is kept of what comes: enough to see the end of it, which
+  // says that the client left.
+  const bool waits = stop_parsing_ || !MayBeginRequest();
   if (waits && buffer_.size() >= kHttpWaitingBytesMax) return;
   if (waits) {
     reading_ = Reading::kApart;
@@ -193,7 +303,7 @@ void HttpConnection::OnRead(error_code error, size_t size) {
 }
 
 void HttpConnection::Parse() {
-  while (!closed_ && !stop_reading_ && buffer_.size() > 0 && MayBeginRequest()) {
+  while (!closed_ && !stop_parsing_ && buffer_.size() > 0 && MayBeginRequest()) {
     if (!parser_.has_value()) {
       parser_.emplace();
       parser_->eager(true);
@@ -288,7 +398,7 @@ void HttpConnection::RefuseMalformed(error_code error) {
 }
 
 void HttpConnection::Refuse(int status, absl::string_view message) {
-  stop_reading_ = true;
+  stop_parsing_ = true;
   parser_.reset();
   claim_ = {};
   Pending& pending = AddPending();
@@ -308,7 +418,8 @@ void HttpConnection::Dispatch() {
   Pending& pending = AddPending();
   pending.keep_alive = message.keep_alive() && !server_.draining.load(std::memory_order_relaxed);
   pending.head_only = message.method() == http::verb::head;
-  if (!pending.keep_alive) stop_reading_ = !message.keep_alive();
+  pending.knows_chunks = message.version() >= 11;
+  if (!pending.keep_alive) stop_parsing_ = !message.keep_alive();
   HttpRequest request;
   const auto method = message.method_string();
   request.method.assign(method.data(), method.size());
@@ -355,70 +466,133 @@ absl::StatusOr<bool> HttpConnection::DecodeBody(HttpRequest& request) {
   return true;
 }
 
+HttpConnection::Pending* HttpConnection::FindUnanswered(uint64_t sequence) {
+  Pending* pending = closed_ ? nullptr : Find(sequence);
+  return pending == nullptr || pending->answered ? nullptr : pending;
+}
+
 void HttpConnection::Accepted(uint64_t sequence, HttpAnswer answer) {
-  Pending* pending = Find(sequence);
-  if (pending == nullptr || pending->answered || closed_) return;
+  Pending* pending = FindUnanswered(sequence);
+  if (pending == nullptr) return;
   pending->answered = true;
   pending->on_abandon = nullptr;
   pending->answer = std::move(answer);
   PrepareAnswer(*pending);
-  unread_bytes_ += pending->head.size() + BodyBytes(pending->answer);
+  CountUnread(*pending, pending->head.size() + BodyBytes(pending->answer));
   Write();
+}
+
+void HttpConnection::StreamAccepted(uint64_t sequence, HttpAnswer head,
+                                    std::shared_ptr<HttpStream> stream) {
+  Pending* pending = FindUnanswered(sequence);
+  if (pending == nullptr) {
+    stream->Close();
+    return;
+  }
+  pending->answered = true;
+  pending->answer = std::move(head);
+  pending->stream = std::move(stream);
+  PrepareStream(*pending);
+  Write();
+}
+
+void HttpConnection::EndIfDraining(Pending& pending) {
+  if (!server_.draining.load(std::memory_order_relaxed) || pending.sequence + 1 != next_sequence_) {
+    return;
+  }
+  pending.keep_alive = false;
+  stop_parsing_ = true;
 }
 
 void HttpConnection::PrepareAnswer(Pending& pending) {
   HttpAnswer& answer = pending.answer;
-  // The last answer of a connection that is drained says so.
-  if (server_.draining.load(std::memory_order_relaxed) && pending.sequence + 1 == next_sequence_) {
-    pending.keep_alive = false;
-    stop_reading_ = true;
-  }
-  size_t size = BodyBytes(answer);
+  EndIfDraining(pending);
   if (answer.compressible && pending.coding != ContentCoding::kIdentity &&
-      size >= kHttpCompressBytesMin) {
+      BodyBytes(answer) >= kHttpCompressBytesMin) {
     CompressAnswer(answer, pending.coding);
-    size = answer.body.size();
   }
-  std::string& head = pending.head;
-  head =
-      absl::StrCat("HTTP/1.1 ", answer.status, " ", StatusText(answer.status),
-                   "\r\nContent-Type: ", answer.content_type, "\r\nContent-Length: ", size, "\r\n");
-  for (const auto& [name, value] : answer.headers) {
-    absl::StrAppend(&head, name, ": ", value, "\r\n");
-  }
-  if (!pending.keep_alive) absl::StrAppend(&head, "Connection: close\r\n");
-  absl::StrAppend(&head, "\r\n");
+  pending.head =
+      AnswerHead(answer, absl::StrCat("Content-Length: ", BodyBytes(answer)), pending.keep_alive);
   if (pending.head_only) {
     answer.body.clear();
     answer.slices.clear();
   }
 }
 
+void HttpConnection::PrepareStream(Pending& pending) {
+  EndIfDraining(pending);
+  if (!pending.knows_chunks) {
+    pending.keep_alive = false;
+    stop_parsing_ = true;
+  }
+  pending.head = AnswerHead(
+      pending.answer, pending.knows_chunks ? "Transfer-Encoding: chunked" : "", pending.keep_alive);
+}
+
+void HttpConnection::CountUnread(Pending& pending, size_t bytes) {
+  unread_bytes_ += bytes - pending.unread_bytes;
+  pending.unread_bytes = bytes;
+}
+
+void HttpConnection::TakePiece(Pending& pending) {
+  std::string& piece = pending.answer.body;
+  pending.stream_ended = pending.stream->Take(piece);
+  if (pending.stream_ended) pending.on_abandon = nullptr;
+  if (pending.head_only) PieceDone(pending);
+  pending.chunk_head.clear();
+  pending.chunk_tail.clear();
+  if (pending.head_only || !pending.knows_chunks) return;
+  if (!piece.empty()) {
+    pending.chunk_head = absl::StrCat(absl::Hex(piece.size()), "\r\n");
+    pending.chunk_tail = "\r\n";
+  }
+  if (pending.stream_ended) pending.chunk_tail += "0\r\n\r\n";
+}
+
+void HttpConnection::PieceDone(Pending& pending) {
+  absl::AnyInvocable<void()> on_drained = pending.stream->Sent(pending.answer.body.size());
+  pending.answer.body.clear();
+  CountUnread(pending, pending.stream->queued_bytes());
+  if (on_drained == nullptr) return;
+  asio::post(worker_.context,
+             [self = shared_from_this(), on_drained = std::move(on_drained)]() mutable {
+               if (!self->closed_) std::move(on_drained)();
+             });
+}
+
 void HttpConnection::Write() {
-  if (writing_ || closed_ || pending_.empty() || !pending_.front().answered) return;
+  if (writing_ || closed_) return;
   std::vector<asio::const_buffer>& buffers = write_buffers_;
   buffers.clear();
   writing_count_ = 0;
-  writing_last_ = false;
-  for (const Pending& pending : pending_) {
+  writing_piece_ = writing_last_ = false;
+  const auto add = [&](const auto& text) {
+    if (!text.empty()) buffers.push_back(asio::buffer(text.data(), text.size()));
+  };
+  for (Pending& pending : pending_) {
     if (!pending.answered || writing_last_) break;
-    buffers.push_back(asio::buffer(pending.head));
-    if (!pending.answer.body.empty()) buffers.push_back(asio::buffer(pending.answer.body));
-    for (const HttpSlice& slice : pending.answer.slices) {
-      if (!slice.bytes.empty()) {
-        buffers.push_back(asio::buffer(slice.bytes.data(), slice.bytes.size()));
-      }
+    if (pending.stream != nullptr) TakePiece(pending);
+    add(pending.head);
+    add(pending.chunk_head);
+    add(pending.answer.body);
+    for (const HttpSlice& slice : pending.answer.slices) add(slice.bytes);
+    add(pending.chunk_tail);
+    if (!pending.whole()) {  // what comes behind a stream waits for its end
+      writing_piece_ = true;
+      break;
     }
     ++writing_count_;
     writing_last_ = !pending.keep_alive;
   }
+  if (buffers.empty() && writing_count_ == 0) return;
   writing_ = true;
+  write_nanos_ = RealClock().NowNanos();
   asio::async_write(
       socket_, buffers,
       [self = shared_from_this()](const error_code& error, size_t) -> size_t {
         if (error) return 0;
         // Called before each piece: the client is reading.
-        self->progress_nanos_ = RealClock().NowNanos();
+        self->progress_nanos_ = self->write_nanos_ = RealClock().NowNanos();
         return kHttpReadBytes;
       },
       [self = shared_from_this()](error_code error, size_t) { self->OnWritten(error); });
@@ -432,7 +606,8 @@ void HttpConnection::OnWritten(error_code error) {
   }
   progress_nanos_ = RealClock().NowNanos();
   for (size_t i = 0; i < writing_count_; ++i) {
-    unread_bytes_ -= AnswerSizeWritten();
+    if (pending_.front().stream != nullptr) PieceDone(pending_.front());
+    CountUnread(pending_.front(), 0);
     pending_.pop_front();
     ++first_sequence_;
   }
@@ -440,15 +615,15 @@ void HttpConnection::OnWritten(error_code error) {
     Close();
     return;
   }
+  if (writing_piece_) {
+    pending_.front().head.clear();
+    PieceDone(pending_.front());
+  }
   if (server_.draining.load(std::memory_order_relaxed)) DrainIfIdle();
   Write();
   // Of what is in the buffer, all that can be parsed was parsed before such a read began.
   if (reading_ != Reading::kInPlace) Parse();
   Read();
-}
-
-size_t HttpConnection::AnswerSizeWritten() const {
-  return std::min(unread_bytes_, pending_.front().head.size() + BodyBytes(pending_.front().answer));
 }
 
 std::vector<std::shared_ptr<HttpConnection>> HttpWorker::AllConnections() {

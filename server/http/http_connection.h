@@ -17,10 +17,12 @@
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
 #include "server/http/compression.h"
 #include "server/http/http_server.h"
 
@@ -64,6 +66,37 @@ struct HttpServer::State : std::enable_shared_from_this<HttpServer::State> {
   void Sweep(HttpWorker& worker);
 };
 
+// What passes from who writes a stream to the thread of its connection. Pieces that come faster
+// than that thread turns to them make one chunk. Thread-safe.
+class HttpStream {
+ public:
+  enum class Written { kGone, kQueued, kNews, kTooMuch };
+
+  // The writer's. kNews: the connection's thread does not know yet.
+  Written Write(absl::string_view piece);
+  Written End();
+  void OnDrained(absl::AnyInvocable<void()> on_drained, size_t low_mark);
+  size_t queued_bytes() const { return queued_bytes_.load(std::memory_order_relaxed); }
+
+  // The connection's. All that there is to send now; true: and nothing will follow. It counts as
+  // queued until Sent. REQUIRES: `text` is empty, its memory is used again.
+  bool Take(std::string& text);
+  // The callback to call now, if there is one.
+  absl::AnyInvocable<void()> Sent(size_t bytes);
+  // The client left: whatever is written from now on is dropped.
+  void Close();
+
+ private:
+  absl::Mutex mutex_;
+  std::string text_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  bool announced_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::AnyInvocable<void()> on_drained_ ABSL_GUARDED_BY(mutex_);
+  size_t low_mark_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::atomic<size_t> queued_bytes_{0};  // written under the mutex
+};
+
 // Everything here runs on the worker's thread, but for what HttpReply posts to it. Every connection
 // ends in Close; the last reference may be dropped by any thread.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -77,6 +110,13 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   static void Answer(std::shared_ptr<HttpConnection> self, uint64_t sequence, HttpAnswer answer);
   static void AnswerLater(std::shared_ptr<HttpConnection> self, uint64_t sequence,
                           absl::AnyInvocable<HttpAnswer()> make);
+
+  // Likewise. The stream's owner calls StreamNews when there is something new to take.
+  static void BeginStream(std::shared_ptr<HttpConnection> self, uint64_t sequence, HttpAnswer head,
+                          std::shared_ptr<HttpStream> stream);
+  static void StreamNews(std::shared_ptr<HttpConnection> self, uint64_t sequence);
+  // Closes the connection: the stream will not come to its end. `too_slow`: by the client's fault.
+  static void BreakStream(std::shared_ptr<HttpConnection> self, uint64_t sequence, bool too_slow);
 
   void OnAbandon(uint64_t sequence, absl::AnyInvocable<void()> on_abandon);
 
@@ -96,11 +136,19 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     uint64_t sequence = 0;
     bool head_only = false;  // HEAD
     bool keep_alive = true;
+    bool knows_chunks = true;  // HTTP/1.1
     ContentCoding coding = ContentCoding::kIdentity;
     bool answered = false;
-    HttpAnswer answer;
-    std::string head;
+    HttpAnswer answer;        // of a stream: the piece that is being sent
+    std::string head;         // empty once a stream has sent it
+    size_t unread_bytes = 0;  // its part of unread_bytes_
+    std::shared_ptr<HttpStream> stream;
+    bool stream_ended = false;
+    std::string chunk_head, chunk_tail;  // around the piece that is being sent
     absl::AnyInvocable<void()> on_abandon;
+
+    // The head and all that is known to come after it can be sent.
+    bool whole() const { return answered && (stream == nullptr || stream_ended); }
   };
 
   Pending* Find(uint64_t sequence);
@@ -125,11 +173,21 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   absl::StatusOr<bool> DecodeBody(HttpRequest& request);
 
   void Accepted(uint64_t sequence, HttpAnswer answer);
+  // Null if it is answered already or nobody waits for it any more.
+  Pending* FindUnanswered(uint64_t sequence);
+  void StreamAccepted(uint64_t sequence, HttpAnswer head, std::shared_ptr<HttpStream> stream);
+  // The last answer of a connection that is drained says so.
+  void EndIfDraining(Pending& pending);
   void PrepareAnswer(Pending& pending);
-  // Sends every answer that is ready and next in order, in one gathered write.
+  void PrepareStream(Pending& pending);
+  void CountUnread(Pending& pending, size_t bytes);
+  // Sends every answer that is ready and next in order, in one gathered write; of a stream, what
+  // there is.
   void Write();
+  void TakePiece(Pending& pending);
   void OnWritten(boost::system::error_code error);
-  size_t AnswerSizeWritten() const;
+  // The client has what TakePiece took, or needs none of it.
+  void PieceDone(Pending& pending);
 
   const std::shared_ptr<HttpServer::State> state_;  // replies keep connections, and these the pool
   HttpServer::State& server_;
@@ -145,13 +203,15 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   size_t unread_bytes_ = 0;
   std::vector<boost::asio::const_buffer> write_buffers_;
   size_t writing_count_ = 0;
+  bool writing_piece_ = false;  // of a stream that goes on, behind the writing_count_ answers
   bool writing_last_ = false;
-  int64_t progress_nanos_ = 0;
+  int64_t progress_nanos_ = 0;  // something was read or written
+  int64_t write_nanos_ = 0;     // the client took something
   int64_t request_nanos_ = 0;
   bool continue_sent_ = false;
   Reading reading_ = Reading::kNo;
   bool writing_ = false;
-  bool stop_reading_ = false;
+  bool stop_parsing_ = false;
   bool closed_ = false;
 };
 

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "server/http/http_connection.h"
@@ -39,6 +40,7 @@ HttpReply& HttpReply::operator=(HttpReply&& other) noexcept {
     AnswerIfUnanswered();
     connection_ = std::move(other.connection_);
     sequence_ = other.sequence_;
+    stream_ = std::move(other.stream_);
   }
   return *this;
 }
@@ -47,12 +49,61 @@ HttpReply::~HttpReply() { AnswerIfUnanswered(); }
 
 void HttpReply::AnswerIfUnanswered() {
   if (connection_ == nullptr) return;
-  Send(PlainErrorAnswer(500, "the request was dropped without an answer"));
+  if (stream_ != nullptr) {
+    HttpConnection::BreakStream(std::move(connection_), sequence_, /*too_slow=*/false);
+  } else {
+    Send(PlainErrorAnswer(500, "the request was dropped without an answer"));
+  }
 }
 
 void HttpReply::Send(HttpAnswer answer) {
   if (connection_ == nullptr) return;
+  CHECK(stream_ == nullptr);
   HttpConnection::Answer(std::move(connection_), sequence_, std::move(answer));
+}
+
+void HttpReply::BeginStream(HttpAnswer head) {
+  CHECK(connection_ != nullptr && stream_ == nullptr && head.slices.empty());
+  stream_ = std::make_shared<HttpStream>();
+  const std::string first = std::exchange(head.body, {});
+  HttpConnection::BeginStream(connection_, sequence_, std::move(head), stream_);
+  if (!first.empty()) Write(first);
+}
+
+bool HttpReply::Write(absl::string_view piece) {
+  CHECK(stream_ != nullptr);
+  switch (stream_->Write(piece)) {
+    case HttpStream::Written::kQueued:
+      return true;
+    case HttpStream::Written::kNews:
+      HttpConnection::StreamNews(connection_, sequence_);
+      return true;
+    case HttpStream::Written::kTooMuch:
+      HttpConnection::BreakStream(connection_, sequence_, /*too_slow=*/true);
+      return false;
+    case HttpStream::Written::kGone:
+      return false;
+  }
+  return false;
+}
+
+size_t HttpReply::queued_bytes() const {
+  CHECK(stream_ != nullptr);
+  return stream_->queued_bytes();
+}
+
+void HttpReply::OnDrained(absl::AnyInvocable<void()> on_drained, size_t low_mark) {
+  CHECK(stream_ != nullptr);
+  stream_->OnDrained(std::move(on_drained), low_mark);
+}
+
+void HttpReply::EndStream() {
+  CHECK(stream_ != nullptr);
+  if (stream_->End() == HttpStream::Written::kNews) {
+    HttpConnection::StreamNews(connection_, sequence_);
+  }
+  stream_ = nullptr;
+  connection_ = nullptr;
 }
 
 void HttpReply::SendLater(absl::AnyInvocable<HttpAnswer()> make) {
@@ -205,6 +256,11 @@ void HttpServer::Stop() {
   }
   for (auto& worker : state_->workers) worker->thread.join();
   state_->stopped.store(true, std::memory_order_release);
+  // What was posted too late keeps its connection, and that the context: it finds all closed.
+  for (auto& worker : state_->workers) {
+    worker->context.restart();
+    worker->context.poll();
+  }
   if (state_->reserve_descriptor >= 0) ::close(state_->reserve_descriptor);
 }
 

@@ -1,12 +1,12 @@
 // HttpServer: HTTP/1.1 on a small pool of threads, knowing nothing of what is served. A connection
 // lives on one thread; each complete request goes to the handler with an HttpReply that may be
-// answered later and from any thread. Reading goes on, bounded, while requests run: pipelined
-// requests run side by side and answer in order, and the end of the stream means that the client
-// left, which the handler hears of.
+// answered later and from any thread, at once or as a stream. Reading goes on, bounded, while
+// requests run: pipelined requests run side by side and answer in order, and the end of the
+// client's bytes means that it left, which the handler hears of.
 //
 // Bounds (http_limits.h): connections, bytes of head and body (the body's also after
-// decompression), requests of one connection in flight, bytes of answers that a client does not
-// read, idle time; and bytes of all bodies together.
+// decompression), requests of one connection in flight, bytes of answers and streams that a client
+// does not read, idle time; and bytes of all bodies together.
 #pragma once
 
 #include <cstddef>
@@ -57,9 +57,12 @@ struct HttpAnswer {
 };
 
 class HttpConnection;
+class HttpStream;
 
-// The right and duty to answer one request, once. Move-only; dropped unanswered it answers 500.
-// Used by one thread at a time. Cheap to move.
+// The right and duty to answer one request, once: whole by Send, or as a stream by BeginStream, any
+// number of Write, EndStream. Move-only; dropped unanswered it answers 500, dropped in a stream it
+// closes the connection, so that the client sees that the answer is not whole. Used by one thread
+// at a time. Cheap to move.
 class HttpReply {
  public:
   HttpReply() = default;
@@ -74,13 +77,35 @@ class HttpReply {
   // here; or dropped if the server stops.
   void SendLater(absl::AnyInvocable<HttpAnswer()> make);
   // `on_abandon` is called on the connection's thread, at most once, if the client leaves before
-  // Send; at once if it has left already. To be set before the reply is handed to another thread.
+  // Send or EndStream; at once if it has left already. To be set before the reply is handed to
+  // another thread. A client that sends on behind a request of which it does not read the stream
+  // may be noticed only when more of the stream is sent.
   void OnAbandon(absl::AnyInvocable<void()> on_abandon);
+
+  // Status, content type and headers of a stream, and a body, which is its first piece. Its pieces
+  // are sent as they come, as chunks, or until the connection closes for a client of HTTP/1.0;
+  // never compressed. Whatever was pipelined behind it is answered after its end. REQUIRES: valid,
+  // no slices; Send is not called any more.
+  void BeginStream(HttpAnswer head);
+  // REQUIRES of these: BeginStream was called. False: the client is gone, and what is written too.
+  // A piece is taken whole while less than kHttpStreamQueuedBytesMax is queued; who writes beyond
+  // that loses the client.
+  bool Write(absl::string_view piece);
+  // Bytes written that the client's socket did not take yet. From any thread that knows that the
+  // reply stays where it is.
+  size_t queued_bytes() const;
+  // Calls `on_drained` once, as soon as less than `low_mark` bytes are queued: in here if it is so
+  // now, else on the connection's thread. A second call replaces the first. Not called when the
+  // client leaves before: OnAbandon tells of that.
+  void OnDrained(absl::AnyInvocable<void()> on_drained, size_t low_mark);
+  // Sends what is queued and then the end. The reply is not valid any more.
+  void EndStream();
 
  private:
   void AnswerIfUnanswered();
   std::shared_ptr<HttpConnection> connection_;
   uint64_t sequence_ = 0;
+  std::shared_ptr<HttpStream> stream_;  // from BeginStream on
 };
 
 // Called on a connection's thread: must not block.
@@ -93,7 +118,8 @@ struct HttpServerOptions {
   uint64_t body_bytes_max = uint64_t{64} << 20;
   int32_t connections_max = 4096;
   int32_t idle_seconds = 300;
-  ByteBudget* budget = nullptr;  // borrowed, outlives the server: bodies count; null: no bound
+  int32_t progress_seconds = 60;  // of a request that has begun and of an answer being sent
+  ByteBudget* budget = nullptr;   // borrowed, outlives the server: bodies count; null: no bound
 };
 
 struct HttpServerCounters {

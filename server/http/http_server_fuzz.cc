@@ -17,10 +17,17 @@
 namespace stampmill {
 namespace {
 
-// Answers with what it got; /slice from memory of its own, /dropped not at all.
+// Answers with what it got; /slice from memory of its own, /stream in pieces, /dropped not at all,
+// /broken in the middle of a stream.
 void Handle(HttpRequest request, HttpReply reply) {
   reply.OnAbandon([] {});
   if (request.path == "/dropped") return;
+  if (request.path == "/stream" || request.path == "/broken") {
+    reply.BeginStream({.content_type = "text/event-stream"});
+    for (const char& c : request.body) reply.Write(absl::string_view(&c, 1));
+    if (request.path == "/stream") reply.EndStream();
+    return;
+  }
   HttpAnswer answer;
   answer.compressible = true;
   answer.body = absl::StrCat(request.path, request.query);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -94,6 +95,40 @@ std::optional<HttpResponse> HttpClient::Read(bool no_body) {
   response.body = buffer_.substr(0, size);
   buffer_.erase(0, size);
   return response;
+}
+
+std::optional<std::string> HttpClient::ReadChunk() {
+  size_t end = buffer_.find("\r\n");
+  while (end == std::string::npos) {
+    if (!Fill()) return std::nullopt;
+    end = buffer_.find("\r\n");
+  }
+  uint32_t size = 0;
+  if (!absl::SimpleHexAtoi(buffer_.substr(0, end), &size)) return std::nullopt;
+  const size_t begin = end + 2;
+  while (buffer_.size() < begin + size + 2) {
+    if (!Fill()) return std::nullopt;
+  }
+  if (buffer_.compare(begin + size, 2, "\r\n") != 0) return std::nullopt;
+  std::string chunk = buffer_.substr(begin, size);
+  buffer_.erase(0, begin + size + 2);
+  return chunk;
+}
+
+std::optional<std::string> HttpClient::ReadChunks() {
+  std::string all;
+  for (;;) {
+    const std::optional<std::string> chunk = ReadChunk();
+    if (!chunk.has_value()) return std::nullopt;
+    if (chunk->empty()) return all;
+    all += *chunk;
+  }
+}
+
+std::string HttpClient::ReadRest() {
+  while (Fill()) {
+  }
+  return std::exchange(buffer_, {});
 }
 
 std::optional<HttpResponse> HttpClient::Get(absl::string_view path, absl::string_view headers) {

@@ -30,6 +30,13 @@ class HttpClient {
   // The next answer, 1xx included; nullopt when the connection ends before it is whole.
   // `no_body`: to a HEAD request.
   std::optional<HttpResponse> Read(bool no_body = false);
+  // After Read gave the head of an answer in chunks: the next one, empty: the last; nullopt when
+  // the connection ends before it is whole.
+  std::optional<std::string> ReadChunk();
+  // All chunks but the last, put together.
+  std::optional<std::string> ReadChunks();
+  // All bytes until the server closes.
+  std::string ReadRest();
   // Waits until the server closes; true when nothing more came.
   bool ReadEnd();
   void Close() { socket_.Close(); }
