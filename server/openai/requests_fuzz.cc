@@ -1,0 +1,53 @@
+// Bodies of requests: whatever comes is read in its limits or refused with a message.
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "server/openai/errors.h"
+#include "server/openai/requests.h"
+
+namespace stampmill {
+namespace {
+
+void CheckOptions(const GenerationOptions& options) {
+  CHECK(options.choices >= 1 && options.choices <= kChoicesMax);
+  CHECK(options.sampling.temperature >= 0 && options.sampling.top_k >= 0);
+  CHECK(options.sampling.logprobs >= -1 && options.sampling.logprobs <= kRequestLogprobsMax);
+  CHECK(options.stop.tokens_max.value_or(1) >= 0 && options.stop.tokens_min >= 0);
+  for (const auto& [token, bias] : options.sampling.biases) {
+    CHECK(token >= 0 && bias >= -100 && bias <= 100);
+  }
+}
+
+void CheckRefused(const absl::Status& status) {
+  CHECK(absl::IsInvalidArgument(status));
+  const ApiError error = ToApiError(status);
+  CHECK(error.status == 400 && !error.message.empty());
+}
+
+}  // namespace
+}  // namespace stampmill
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace stampmill;  // NOLINT
+  const absl::string_view body(reinterpret_cast<const char*>(data), size);
+  if (const auto chat = ParseChatRequest(body); chat.ok()) {
+    CheckOptions(chat->options);
+    CHECK(!chat->conversation.messages.empty());
+  } else {
+    CheckRefused(chat.status());
+  }
+  if (const auto completion = ParseCompletionRequest(body); completion.ok()) {
+    CheckOptions(completion->options);
+    CHECK(!completion->prompts.empty());
+  } else {
+    CheckRefused(completion.status());
+  }
+  if (const auto embedding = ParseEmbeddingRequest(body); !embedding.ok()) {
+    CheckRefused(embedding.status());
+  }
+  if (const auto tokens = ParseTokenizeRequest(body); !tokens.ok()) CheckRefused(tokens.status());
+  if (const auto text = ParseDetokenizeRequest(body); !text.ok()) CheckRefused(text.status());
+  return 0;
+}
