@@ -1,6 +1,6 @@
 // Element types of tensors: the closed list that every layer shares, with their sizes and their
-// names in the formats that Stampmill reads and writes. Block-quantised storage types join this
-// list when weights of that form are served.
+// names in the formats that Stampmill reads and writes. Block-quantised weights are bytes (kU8) to
+// tensors; what they stand for is graph/block_format.h's affair.
 #pragma once
 
 #include <cstddef>

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "graph/block_layout.h"
 
 namespace stampmill {
 namespace {
@@ -206,22 +207,39 @@ absl::Status Verify(const Nest& nest) {
                               scope);
 }
 
-absl::Status Verify(const Contraction& c) {
-  Verifier verifier("contraction");
-  const size_t axes = c.batch.size() + c.m.size() + c.k.size();
-  if (axes > kNestAxesMax) return verifier.Error(axes, " axes, limit ", kNestAxesMax);
-  if (c.m.empty() || c.k.empty()) return verifier.Error("no axis for m or k");
-  if (c.accumulator != DType::kF32 && c.accumulator != DType::kF64 &&
-      c.accumulator != DType::kI32) {
-    return verifier.Error("accumulator of ", Name(c.accumulator));
-  }
-  RETURN_IF_ERROR(verifier.CheckOperands(c.operands, "operand"));
-  if (c.b < 0 || static_cast<size_t>(c.b) >= c.operands.size()) {
-    return verifier.Error("b is operand ", c.b, " of ", c.operands.size());
-  }
+namespace {
+
+absl::Status CheckBlocks(const Contraction& c, const Verifier& verifier) {
   const Operand& b = c.operands[static_cast<size_t>(c.b)];
   const size_t batch_rank = c.b_batched ? c.batch.size() : 0;
-  if (c.panel <= 0) return verifier.Error("panel ", c.panel);
+  const DimExpr k = ElementCount(c.k);
+  if (c.accumulator != DType::kF32 || b.dtype != DType::kU8 || b.shape.size() != batch_rank + 2) {
+    return verifier.Error("product of blocks in ", Name(c.accumulator), ", b has dtype ",
+                          Name(b.dtype), " and shape ", ToString(b.shape));
+  }
+  if (c.panel > kBlockPanelMax) {
+    return verifier.Error("panel ", c.panel, " of blocks, limit ", kBlockPanelMax);
+  }
+  const BlockLayout layout = LayoutOf(*c.blocks, c.panel);
+  const int64_t elements = layout.facts().elements;
+  if (!k.is_constant() || *k.constant() % elements != 0) {
+    return verifier.Error("k of ", k.ToString(), ", blocks of ", elements);
+  }
+  const DimExpr needed[] = {CeilDiv(c.n, c.panel), FloorDiv(k, elements) * layout.block_bytes};
+  for (size_t i = 0; i < 2; ++i) {
+    const DimExpr& actual = b.shape[batch_rank + i];
+    if (!(i == 0 && (!actual.is_constant() || !needed[i].is_constant())) && actual != needed[i]) {
+      return verifier.Error("b has shape ", ToString(b.shape), ", need [..., ",
+                            needed[0].ToString(), ", ", needed[1].ToString(), "]");
+    }
+  }
+  return absl::OkStatus();
+}
+
+// b of numbers, of bytes or of pairs.
+absl::Status CheckPanels(const Contraction& c, const Verifier& verifier) {
+  const Operand& b = c.operands[static_cast<size_t>(c.b)];
+  const size_t batch_rank = c.b_batched ? c.batch.size() : 0;
   const bool of_bytes = c.of_bytes() && c.accumulator == DType::kI32;
   const bool of_pairs = c.of_pairs();
   const int64_t group = of_bytes ? kByteGroup : of_pairs ? kPairGroup : 1;
@@ -244,10 +262,32 @@ absl::Status Verify(const Contraction& c) {
                             needed[0].ToString(), ", ", needed[1].ToString(), ", ", c.panel, "]");
     }
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Verify(const Contraction& c) {
+  Verifier verifier("contraction");
+  const size_t axes = c.batch.size() + c.m.size() + c.k.size();
+  if (axes > kNestAxesMax) return verifier.Error(axes, " axes, limit ", kNestAxesMax);
+  if (c.m.empty() || c.k.empty()) return verifier.Error("no axis for m or k");
+  if (c.accumulator != DType::kF32 && c.accumulator != DType::kF64 &&
+      c.accumulator != DType::kI32) {
+    return verifier.Error("accumulator of ", Name(c.accumulator));
+  }
+  RETURN_IF_ERROR(verifier.CheckOperands(c.operands, "operand"));
+  if (c.b < 0 || static_cast<size_t>(c.b) >= c.operands.size()) {
+    return verifier.Error("b is operand ", c.b, " of ", c.operands.size());
+  }
+  if (c.panel <= 0) return verifier.Error("panel ", c.panel);
+  if (c.exact_rows && !c.blocks.has_value()) return verifier.Error("exact rows without blocks");
+  RETURN_IF_ERROR(c.blocks.has_value() ? CheckBlocks(c, verifier) : CheckPanels(c, verifier));
+  const bool of_bytes = c.of_bytes();
   const Scope scope_a = {
       .operands = c.operands, .axes = axes, .reductions = {}, .accumulators = {}};
   const DType of_pair = c.accumulator == DType::kF32 ? DType::kBF16 : DType::kI16;
-  const DType dtype_a = of_bytes ? DType::kU8 : of_pairs ? of_pair : c.accumulator;
+  const DType dtype_a = of_bytes ? DType::kU8 : c.of_pairs() ? of_pair : c.accumulator;
   RETURN_IF_ERROR(verifier.CheckExprOf(c.a, dtype_a, scope_a, "a"));
   const Scope scope = {.operands = c.operands,
                        .axes = c.batch.size() + c.m.size() + 1,
@@ -298,12 +338,17 @@ std::string Text(const Nest& nest) {
   return text + OutputText(nest.result, nest.output, nest.output_coordinates);
 }
 
+std::string BlocksText(const Contraction& c) {
+  if (!c.blocks.has_value()) return "";
+  return absl::StrCat(" of ", Name(*c.blocks), c.exact_rows ? ", exact rows" : "");
+}
+
 std::string Text(const Contraction& c) {
   return absl::StrCat("contraction batch ", ToString(c.batch), " m ", ToString(c.m), " n ",
                       c.n.ToString(), " k ", ToString(c.k), " in ", Name(c.accumulator),
                       "\n  operands ", OperandsText(c.operands), "\n  a = ", c.a.ToString(),
                       "\n  b = operand ", c.b, c.b_batched ? " batched" : "", " panel ", c.panel,
-                      "\n", OutputText(c.result, c.output, c.output_coordinates));
+                      BlocksText(c), "\n", OutputText(c.result, c.output, c.output_coordinates));
 }
 
 std::string Text(const Library& library) {

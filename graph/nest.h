@@ -15,12 +15,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "graph/block_format.h"
 #include "graph/dim.h"
 #include "graph/dtype.h"
 #include "graph/expr.h"
@@ -74,6 +76,16 @@ struct Nest {
 // pair the later one first, on every target: that of BF16 instructions, which also take what is
 // below the least normal number, operands and sums, for 0.
 // Where the accumulator is i32, they may be pairs of i16 in the same layout; sums wrap.
+//
+// Blocks: where the accumulator is f32, b may hold quantised weights in u8, panels of rows of W
+// (graph/block_layout.h): [batch..., ceil(n / panel), bytes of a panel]; k is whole blocks. Rows of
+// `a` are rounded to bytes in groups of 32 along k: with the greatest magnitude g of a group its
+// scale is s = g / 127, its bytes are q = x * (127 / g), rounded to even; 0 where that is no finite
+// number. The sum starts from 0; for each run of b (BlockFacts::run) in the order of k it becomes
+//   fma(f32(sum of q * number), scale of the run * s, sum), then, where the format has minimums,
+//   fma(minimum of the run, s * f32(sum of q), sum),
+// each operation rounded to f32, sums of integers exact. Or, `exact_rows`, rows stay f32 and for
+// each k the sum becomes fma(a, element of b, sum). Either way its order is that of k alone.
 struct Contraction {
   Shape batch;
   Shape m;  // one or more axes; row index = their row-major flattening
@@ -84,9 +96,11 @@ struct Contraction {
   // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's, or that of
   // bytes or pairs: u8, bf16, i16.
   Expr a;
-  int32_t b = -1;          // operand index, dtype the accumulator's, or i8, or u32 (pairs)
+  int32_t b = -1;  // operand index, dtype the accumulator's, or i8, u32 (pairs), u8 (blocks)
   bool b_batched = false;  // b has the batch axes; else it is shared by all of them
   int64_t panel = 0;
+  std::optional<BlockFormat> blocks;  // of b; nullopt: numbers
+  bool exact_rows = false;            // of a product of blocks
   // The value written, from the accumulators and coordinates batch, m axes, n, in this order.
   Expr result;
   Operand output;

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -14,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "graph/block_layout.h"
 
 namespace stampmill {
 namespace {
@@ -531,6 +534,77 @@ uint64_t DotOf(DType dtype, std::span<const uint64_t> a, const std::byte* b, int
   return Dot<uint32_t>(a, b, panel);  // i32 wraps
 }
 
+// A row that blocks multiply: its bytes in groups, or its numbers.
+class BlockRow {
+ public:
+  void Assign(std::span<const uint64_t> row, bool exact) {
+    exact_ = exact;
+    numbers_.clear();
+    for (const uint64_t bits : row) {
+      numbers_.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
+    }
+    if (exact) return;
+    scales_.clear();
+    for (size_t begin = 0; begin < numbers_.size(); begin += kBlockGroup) {
+      Round(std::span(numbers_).subspan(begin, kBlockGroup));
+    }
+  }
+
+  // With row `row` of a panel.
+  float Dot(const BlockLayout& layout, const std::byte* panel, int64_t row) const {
+    const auto length = static_cast<size_t>(layout.facts().run);
+    float sum = 0;
+    for (size_t begin = 0; begin < numbers_.size(); begin += length) {
+      const BlockRun run = ReadRun(layout, panel, row, static_cast<int64_t>(begin / length));
+      sum = exact_ ? AddExact(run, begin, length, sum) : AddRounded(run, begin, length, sum);
+    }
+    return sum;
+  }
+
+ private:
+  // Numbers become whole ones, of at most 127.
+  void Round(std::span<float> group) {
+    // As integers the bits of magnitudes are in order, what is no number last.
+    uint32_t greatest = 0;
+    for (const float x : group) {
+      greatest = std::max(greatest, std::bit_cast<uint32_t>(x) & 0x7fffffffu);
+    }
+    const auto most = std::bit_cast<float>(greatest);
+    scales_.push_back(most / 127.0f);
+    const float factor = 127.0f / most;
+    for (float& x : group) {
+      const float scaled = x * factor;
+      x = std::isfinite(scaled) ? std::nearbyint(scaled) : 0.0f;
+    }
+  }
+
+  float AddRounded(const BlockRun& run, size_t begin, size_t length, float sum) const {
+    const float scale = scales_[begin / kBlockGroup];
+    int64_t products = 0, bytes = 0;
+    for (size_t i = 0; i < length; ++i) {
+      const auto byte = static_cast<int64_t>(numbers_[begin + i]);
+      products += byte * run.numbers[i];
+      bytes += byte;
+    }
+    sum = std::fma(static_cast<float>(products), run.scale * scale, sum);
+    if (!run.has_minimum) return sum;
+    return std::fma(run.minimum, scale * static_cast<float>(bytes), sum);
+  }
+
+  float AddExact(const BlockRun& run, size_t begin, size_t length, float sum) const {
+    for (size_t i = 0; i < length; ++i) {
+      const float product = run.scale * static_cast<float>(run.numbers[i]);
+      const float element = run.has_minimum ? product + run.minimum : product;
+      sum = std::fma(numbers_[begin + i], element, sum);
+    }
+    return sum;
+  }
+
+  bool exact_ = false;
+  std::vector<float> numbers_;
+  std::vector<float> scales_;  // by group
+};
+
 class ContractionRun {
  public:
   absl::Status Prepare(const Contraction& c, std::span<const Tensor> operands, const Tensor& output,
@@ -551,6 +625,8 @@ class ContractionRun {
     group_ = of_bytes_ ? kByteGroup : of_pairs_ ? kPairGroup : 1;
     b_batched_ = c.b_batched;
     dtype_ = c.accumulator;
+    exact_rows_ = c.exact_rows;
+    if (c.blocks.has_value()) layout_ = LayoutOf(*c.blocks, c.panel);
     RETURN_IF_ERROR(CheckPanels());
     for (Environment* environment : {&a_environment_, &environment_}) {
       environment->operands = views_;
@@ -586,7 +662,9 @@ class ContractionRun {
     const int64_t groups = k_count / group_ + (k_count % group_ != 0 ? 1 : 0);
     const size_t rank = b_batched_ ? batch_rank_ : 0;
     const std::vector<int64_t>& dims = b_->dims;
-    bool fits = dims[rank] == panels && dims[rank + 1] == groups;
+    const int64_t steps =
+        layout_.has_value() ? k_count / layout_->facts().elements * layout_->block_bytes : groups;
+    bool fits = dims[rank] == panels && dims[rank + 1] == steps;
     for (size_t i = 0; i < rank; ++i) fits = fits && dims[i] == rows_[i];
     if (fits) return absl::OkStatus();
     return absl::InternalError(absl::StrCat("contraction: b has shape [", absl::StrJoin(dims, ", "),
@@ -612,6 +690,7 @@ class ContractionRun {
       base += environment_.coordinates[i] * b_->strides[i];
     }
     const int64_t k_count = static_cast<int64_t>(row_.size());
+    if (layout_.has_value()) return WriteRowOfBlocks(rows_level, base);
     // Elements of b: bytes lie side by side, a pair is one.
     const int64_t width = of_bytes_ ? group_ : 1;
     const int64_t panel_stride = panel_ * ((k_count + group_ - 1) / group_ * width);
@@ -632,6 +711,19 @@ class ContractionRun {
     return absl::OkStatus();
   }
 
+  absl::Status WriteRowOfBlocks(size_t rows_level, int64_t base) {
+    block_row_.Assign(row_, exact_rows_);
+    const int64_t panel_bytes = b_->dims.back();
+    for (int64_t n = 0; n < n_; ++n) {
+      environment_.coordinates[rows_.size()] = n;
+      const std::byte* panel = b_->data + base + n / panel_ * panel_bytes;
+      environment_.accumulators[0] =
+          std::bit_cast<uint32_t>(block_row_.Dot(*layout_, panel, n % panel_));
+      RETURN_IF_ERROR(writer_.Write(environment_, n == 0 ? rows_level : rows_.size() + 1));
+    }
+    return absl::OkStatus();
+  }
+
   std::vector<int64_t> rows_;  // batch, then m
   std::vector<int64_t> k_;
   int64_t n_ = 0;
@@ -639,6 +731,9 @@ class ContractionRun {
   int64_t group_ = 1;
   bool of_bytes_ = false;
   bool of_pairs_ = false;
+  std::optional<BlockLayout> layout_;
+  bool exact_rows_ = false;
+  BlockRow block_row_;
   size_t batch_rank_ = 0;
   bool b_batched_ = false;
   DType dtype_ = DType::kInvalid;
