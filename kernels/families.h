@@ -11,6 +11,7 @@ std::span<const OpDefinition> ActivationOps();
 std::span<const OpDefinition> ArgReduceOps();
 std::span<const OpDefinition> AttentionOps();
 std::span<const OpDefinition> BinaryOps();
+std::span<const OpDefinition> BlockOps();
 std::span<const OpDefinition> CastOps();
 std::span<const OpDefinition> ChannelNormalizationOps();
 std::span<const OpDefinition> ControlOps();

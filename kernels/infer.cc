@@ -97,7 +97,7 @@ void FollowConstant(Value& value) {
 
 // Whether every output can be computed now, and within the limit.
 bool IsFoldable(const Graph& graph, const Node& node, const OpDefinition& op, int64_t limit_bytes) {
-  if (op.reference == nullptr || node.outputs.empty()) return false;
+  if (!op.folds || op.reference == nullptr || node.outputs.empty()) return false;
   for (const ValueId input : node.inputs) {
     if (input != kNoValue && !graph.value(input).constant.has_value()) return false;
   }

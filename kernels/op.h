@@ -95,6 +95,8 @@ struct LowerOptions {
   bool bf16_products = false;
   // The target multiplies four bytes of a word as fast as two numbers of 16 bits.
   bool has_byte_products = false;
+  // Rows that block-quantised weights multiply stay f32, instead of bytes (graph/nest.h, blocks).
+  bool exact_rows = false;
 };
 
 // The stages that a lowering emits, between graph values. Values that it makes are local.
@@ -158,6 +160,8 @@ struct OpDefinition {
   absl::Status (*infer)(InferContext& context);
   absl::StatusOr<std::vector<Tensor>> (*reference)(const ReferenceArguments& arguments);
   std::span<const Variant> variants;  // in order of preference
+  // Results are never kept in place of the operator: they are larger than what it makes them of.
+  bool folds = true;
 };
 
 // Lowers the context's node: nothing but its outputs' values when those are known as DimExprs

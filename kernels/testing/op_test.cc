@@ -59,6 +59,7 @@ Tensor RoundedToBf16(const Tensor& tensor) {
 StageRecorder RecorderOf(const OpCase& test, Graph& graph, NodeId id) {
   StageRecorder recorder(graph, id);
   if (test.bf16_products) recorder.AskForBf16Products();
+  if (test.exact_rows) recorder.AskForExactRows();
   if (test.has_byte_products) recorder.AnnounceByteProducts();
   return recorder;
 }

@@ -41,6 +41,7 @@ struct OpCase {
   CaseTolerance tolerance;
   bool bf16_products = false;      // LowerOptions::bf16_products
   bool has_byte_products = false;  // LowerOptions::has_byte_products
+  bool exact_rows = false;         // LowerOptions::exact_rows
   // Positions of inputs that the reference gets rounded to bf16, and the lowering as they are.
   std::vector<size_t> rounded;
 };

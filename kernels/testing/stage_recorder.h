@@ -33,6 +33,7 @@ class StageRecorder : public LowerContext {
 
   void AskForBf16Products() { options_.bf16_products = true; }
   void AnnounceByteProducts() { options_.has_byte_products = true; }
+  void AskForExactRows() { options_.exact_rows = true; }
 
   const Node& node() const override { return graph_.node(node_); }
   const Graph& graph() const override { return graph_; }
