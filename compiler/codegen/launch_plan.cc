@@ -285,7 +285,11 @@ LaunchPlan PlanNest(const Nest& nest, const Target& target) {
 
 LaunchPlan PlanContraction(const Contraction& contraction, const Target& target) {
   LaunchPlan plan;
-  if (contraction.of_bytes()) {
+  if (contraction.blocks.has_value()) {
+    BlockSchedule schedule = ScheduleBlocks(contraction, target);
+    plan.tasks = schedule.tasks;
+    plan.scratch_bytes = schedule.scratch_bytes;
+  } else if (contraction.of_bytes()) {
     ByteSchedule schedule = ScheduleBytes(contraction, target);
     plan.tasks = schedule.tasks;
     plan.scratch_bytes = schedule.scratch_bytes;

@@ -128,4 +128,40 @@ struct ByteSchedule {
 };
 ByteSchedule ScheduleBytes(const Contraction& contraction, const Target& target);
 
+// A contraction of blocks (Contraction::blocks). Tasks: batch, then blocks of rows, then groups of
+// panels, so that neighbours share their rows; all of k at once. Rows are packed in records of one
+// group of 32 each:
+//   bytes of the row, one by one, or, for products of pairs, as i16, of each four the first, third,
+//   second and fourth; the group's scale, f32; for each run of the format, if it has a zero or a
+//   minimum, i32 the sum of bytes times minus the zero, or f32 the scale times that sum.
+// Exact rows are f32 as they are.
+struct BlockSchedule {
+  enum class Dot : uint8_t {
+    kFours,  // u8 by i8 in fours
+    kBytes,  // u8 by i8 in twos, in i16: of formats whose codes leave room
+    kPairs,  // i16 by i16 in twos
+    kExact,  // f32
+  };
+  Dot dot = Dot::kPairs;
+  std::vector<int64_t> heights;  // rows of register tiles of one panel, descending to 1
+  int64_t wide_rows = 0;         // of the tile of two panels for many rows; 0: there is none
+  int64_t block_rows = 0;        // rows of one task at most
+  int64_t record_bytes = 0;      // of a group
+  int64_t row_bytes = 0;         // from one packed row to the next
+  int64_t line_bytes = 0;        // room for one row of f32
+  int64_t tile_bytes = 0;        // sums of a tile
+  int64_t rows_bytes = 0;
+  DimExpr batches;
+  DimExpr m, panels;
+  DimExpr rows_per_task;  // at most block_rows: even pieces of m
+  DimExpr row_blocks;
+  DimExpr panels_per_task;
+  DimExpr panel_groups;
+  DimExpr scratch_bytes;  // rows, line, tile
+  DimExpr tasks;
+};
+BlockSchedule ScheduleBlocks(const Contraction& contraction, const Target& target);
+// How many sums of two products of a format's codes and bytes of rows an i16 holds.
+int64_t BlockSumsInI16(BlockFormat format);
+
 }  // namespace stampmill

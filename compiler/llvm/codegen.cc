@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/hash.h"
 #include "base/status_macros.h"
+#include "compiler/llvm/block_contraction_emitter.h"
 #include "compiler/llvm/byte_contraction_emitter.h"
 #include "compiler/llvm/contraction_emitter.h"
 #include "compiler/llvm/kernel_function.h"
@@ -41,7 +42,9 @@ absl::StatusOr<llvm::Function*> EmitKernel(llvm::Module& module, const KernelSou
     return kernel.function();
   }
   if (const Contraction* contraction = std::get_if<Contraction>(&body)) {
-    if (contraction->of_bytes()) {
+    if (contraction->blocks.has_value()) {
+      EmitBlockContraction(kernel, *contraction, target);
+    } else if (contraction->of_bytes()) {
       EmitByteContraction(kernel, *contraction, target);
     } else {
       EmitContraction(kernel, *contraction, target);

@@ -238,7 +238,14 @@ absl::Status CheckStage(const StageBody& body, const std::map<std::string, int64
   RETURN_IF_ERROR(InterpretStage(body, operands, {&expected, 1}, values));
   const StageBody simple = Simplify(body);
   RETURN_IF_ERROR(Verify(simple));
-  for (const Target& target : RunnableTargets()) {
+  std::vector<Target> targets = RunnableTargets();
+  const auto* contraction = std::get_if<Contraction>(&body);
+  if (contraction != nullptr && contraction->blocks.has_value()) {
+    const absl::StatusOr<Target> vnni = Target::Parse("cpu:x86-64-v4+vnni");
+    CHECK_OK(vnni);
+    if (Target::HostCpu().Runs(*vnni)) targets.push_back(*vnni);
+  }
+  for (const Target& target : targets) {
     for (const StageBody* form : {&body, &simple}) {
       absl::Status status = CheckOn(*form, target, operands, expected, values, tolerance);
       if (!status.ok()) {
