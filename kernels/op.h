@@ -93,10 +93,10 @@ struct LowerOptions {
   // Contractions of floats up to f32 multiply operands that are rounded to bf16 (graph/nest.h,
   // pairs) and add them up in f32.
   bool bf16_products = false;
-  // The target multiplies four bytes of a word as fast as two numbers of 16 bits.
-  bool has_byte_products = false;
   // Rows that block-quantised weights multiply stay f32, instead of bytes (graph/nest.h, blocks).
   bool exact_rows = false;
+  // The target multiplies four bytes of a word as fast as two numbers of 16 bits.
+  bool has_byte_products = false;
 };
 
 // The stages that a lowering emits, between graph values. Values that it makes are local.

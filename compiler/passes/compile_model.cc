@@ -22,7 +22,11 @@ int64_t Panel(const DimExpr& n, DType dtype, absl::string_view target) {
 }  // namespace
 
 absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& options) {
+  // As many rows as a vector has lanes.
+  const int64_t block_panel = PanelWidth(1, DType::kF32, options.target);
   RETURN_IF_ERROR(ApplyToBodies(graph, FoldQuantization));
+  RETURN_IF_ERROR(
+      ApplyToBodies(graph, [block_panel](Graph& part) { return FoldBlocks(part, block_panel); }));
   ASSIGN_OR_RETURN(graph, ResolveControlFlow(graph));
   RETURN_IF_ERROR(ApplyToBodies(graph, MergeEqualNodes));
   RETURN_IF_ERROR(ApplyToBodies(graph, FoldBatchNormalization));
@@ -38,6 +42,7 @@ absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& optio
                    LowerGraph(graph, {.panel = Panel,
                                       .target = options.target.ToString(),
                                       .bf16_products = options.bf16_products,
+                                      .exact_rows = options.exact_rows,
                                       .has_byte_products = options.target.has_vnni()}));
   if (options.fuse) {
     FuseStages(stages);

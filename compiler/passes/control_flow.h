@@ -24,7 +24,7 @@ namespace stampmill {
 absl::StatusOr<Graph> ResolveControlFlow(const Graph& graph);
 
 // The graph with `pass` applied to it and to all bodies of resolved control flow in it.
-using GraphPass = absl::Status (*)(Graph& graph);
+using GraphPass = std::function<absl::Status(Graph& graph)>;
 absl::Status ApplyToBodies(Graph& graph, GraphPass pass);
 
 // Conditions that bodies make on requests become conditions of the graph, as far as they are taken.

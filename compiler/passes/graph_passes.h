@@ -2,6 +2,8 @@
 // otherwise, has shapes.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/status/status.h"
 #include "graph/graph.h"
 
@@ -19,6 +21,10 @@ absl::Status UseChannelsLast(Graph& graph);
 // MatMul, Gemm and Conv of dequantised operands become products of the integers themselves, scaled
 // afterwards. To be run before shapes are inferred, which folds dequantised weights.
 absl::Status FoldQuantization(Graph& graph);
+
+// Block-quantised weights are brought into panels of `panel` rows, which all their uses share, and
+// products of them become products of blocks. To be run before shapes are inferred.
+absl::Status FoldBlocks(Graph& graph, int64_t panel);
 
 // Nodes that compute the same from the same are one.
 absl::Status MergeEqualNodes(Graph& graph);

@@ -22,10 +22,11 @@ absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::str
   parsed.fuse = !take("fuse=0");
   parsed.channels_last = !take("channels-last=0");
   parsed.bf16_products = take("activation-precision=bf16");
+  parsed.exact_rows = parsed.bf16_products || take("activation-precision=f32");
   if (words.empty()) return parsed;
   return absl::InvalidArgumentError(
       absl::StrCat("compile options: got '", options,
-                   "', limit 'fuse=0 channels-last=0 activation-precision=bf16'"));
+                   "', limit 'fuse=0 channels-last=0 activation-precision=bf16' (or f32)"));
 }
 
 }  // namespace stampmill

@@ -14,10 +14,12 @@ struct PassOptions {
   bool fuse = true;
   bool channels_last = true;
   bool bf16_products = false;  // LowerOptions::bf16_products
+  bool exact_rows = false;     // LowerOptions::exact_rows
 };
 
-// `options` is "fuse=0 channels-last=0 activation-precision=bf16", each at most once, in this
-// order, defaults left out; INVALID_ARGUMENT else, or what Target::Parse says.
+// `options` is "fuse=0 channels-last=0 activation-precision=P", each at most once, in this order,
+// defaults left out, P bf16 or f32 (block-quantised weights multiply exact rows; so they do for
+// bf16); INVALID_ARGUMENT else, or what Target::Parse says.
 absl::StatusOr<PassOptions> ParsePassOptions(absl::string_view target, absl::string_view options);
 
 }  // namespace stampmill

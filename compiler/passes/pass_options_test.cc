@@ -13,7 +13,10 @@ TEST(PassOptionsTest, OnlyTheCanonicalFormIsRead) {
   EXPECT_FALSE(ParsePassOptions("cpu:x86-64", "fuse=0")->bf16_products);
   EXPECT_TRUE(ParsePassOptions("cpu:x86-64", "activation-precision=bf16")->bf16_products);
   EXPECT_TRUE(ParsePassOptions("cpu:x86-64", "fuse=0 activation-precision=bf16")->bf16_products);
-  for (const char* wrong : {"activation-precision=f32", "activation-precision=bf16 fuse=0",
+  EXPECT_TRUE(ParsePassOptions("cpu:x86-64", "activation-precision=f32")->exact_rows);
+  EXPECT_FALSE(ParsePassOptions("cpu:x86-64", "activation-precision=f32")->bf16_products);
+  EXPECT_FALSE(ParsePassOptions("cpu:x86-64", "")->exact_rows);
+  for (const char* wrong : {"activation-precision=int8", "activation-precision=bf16 fuse=0",
                             "fuse=1", "channels-last=0 fuse=0", "fuse=0 ", "x"}) {
     EXPECT_FALSE(ParsePassOptions("cpu:x86-64", wrong).ok()) << wrong;
   }

@@ -533,5 +533,67 @@ TEST(PassesTest, AnOutputThatIsAnInputPassesThrough) {
   CheckFusion(s.Done({y, s.x}), {Random(DType::kF32, {3, 4}, 3)});
 }
 
+// A weight of 96 rows as q4_1, of small numbers.
+Tensor RandomBlocks(int64_t rows, int64_t blocks) {
+  Tensor tensor = *Tensor::Allocate(DType::kU8, {rows, blocks * 20});
+  std::span<uint8_t> bytes = tensor.mutable_values<uint8_t>();
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    const bool is_high = i % 20 == 1 || i % 20 == 3;
+    bytes[i] = is_high ? 0x24 : static_cast<uint8_t>(i * 37 + i / 20 * 11);
+  }
+  return tensor;
+}
+
+// Embeddings and output layer that are one matrix, and products spelled both ways.
+TEST(FuseTest, ProductsOfBlocksShareTheirWeights) {
+  Graph graph;
+  const ValueId ids = graph.AddInput("ids", DType::kI64, {DimExpr::Symbol("tokens")});
+  const ValueId w = graph.AddConstant("w", RandomBlocks(96, 3));
+  const ValueId bias = graph.AddConstant("bias", Random(DType::kF32, {96}, 2));
+  const auto dequantized = [&] {
+    return graph.Op("DequantizeBlocks", "stampmill", {w}, {{"format", std::string("q4_1")}});
+  };
+  const ValueId x = graph.Op("Gather", "", {dequantized(), ids});
+  const ValueId y = graph.Op("Gemm", "", {x, dequantized(), bias}, {{"transB", int64_t{1}}});
+  const ValueId z = graph.Op("Relu", "", {y});
+  const ValueId turned =
+      graph.Op("Transpose", "", {dequantized()}, {{"perm", std::vector<int64_t>{1, 0}}});
+  graph.SetOutputs({graph.Op("MatMul", "", {z, turned})});
+  graph.set_output_names({"logits"});
+
+  const Inputs inputs = {Ints({0, 95, 17})};
+  Graph original = graph;
+  ASSERT_TRUE(InferShapes(original, {}).ok());
+  const absl::StatusOr<std::vector<Tensor>> want = Interpret(original, inputs);
+  ASSERT_TRUE(want.ok()) << want.status();
+  ASSERT_TRUE(FoldBlocks(graph, 8).ok());
+  ASSERT_TRUE(MergeEqualNodes(graph).ok());
+  graph.RemoveDeadNodes();
+  ASSERT_TRUE(InferShapes(graph, {}).ok());
+  absl::StatusOr<StageGraph> stages =
+      LowerGraph(graph, {.panel = PanelForTests, .target = "cpu:x86-64", .exact_rows = true});
+  ASSERT_TRUE(stages.ok()) << stages.status();
+  FuseStages(*stages);
+  RemoveUnreadStages(*stages);
+  int products = 0, weights = 0, others = 0;
+  for (const Stage& stage : stages->stages) {
+    if (stage.removed) continue;
+    const auto* product = std::get_if<Contraction>(&stage.body);
+    (product != nullptr && product->blocks.has_value() ? products : others) += 1;
+  }
+  for (const StageValue& value : stages->values) {
+    weights += value.dtype == DType::kU8 && value.constant.has_value() &&
+                       value.constant->rank() == 2 && value.constant->shape()[0] == 12
+                   ? 1
+                   : 0;
+  }
+  EXPECT_EQ(products, 2) << stages->ToString();
+  EXPECT_EQ(others, 1) << stages->ToString();
+  EXPECT_EQ(weights, 1) << stages->ToString();
+  const absl::StatusOr<std::vector<Tensor>> got = InterpretStages(*stages, inputs);
+  ASSERT_TRUE(got.ok()) << got.status();
+  EXPECT_EQ(Difference((*got)[0], (*want)[0], {.relative = 1e-4, .absolute = 1e-4}), "");
+}
+
 }  // namespace
 }  // namespace stampmill

@@ -1,0 +1,140 @@
+// Products of dequantised weights become products of the weights' blocks (kernels/blocks.cc).
+//
+// x * transpose(DequantizeBlocks(w)), as MatMul with a Transpose between or as Gemm with transB,
+// is MatMulPanels(x, panels of w), plus what Gemm adds. Whatever else reads DequantizeBlocks(w), a
+// Gather of rows say, reads the same panels: a weight is stored once.
+#include <map>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "base/status_macros.h"
+#include "compiler/passes/graph_passes.h"
+#include "graph/block_layout.h"
+
+namespace stampmill {
+namespace {
+
+constexpr absl::string_view kDomain = "stampmill";
+
+class BlockFolder {
+ public:
+  BlockFolder(Graph& graph, int64_t panel) : graph_(graph), panel_(panel) {}
+
+  absl::Status Run() {
+    for (const NodeId id : graph_.Order()) {
+      const Node& node = graph_.node(id);
+      if (node.domain == kDomain && node.op_type == "DequantizeBlocks") {
+        RETURN_IF_ERROR(UsePanels(id));
+      }
+    }
+    for (const NodeId id : graph_.Order()) {
+      const Node node = graph_.node(id);
+      if (node.removed || !node.domain.empty()) continue;
+      if (node.op_type == "MatMul") RETURN_IF_ERROR(FoldMatMul(id, node));
+      if (node.op_type == "Gemm") RETURN_IF_ERROR(FoldGemm(id, node));
+    }
+    graph_.RemoveDeadNodes();
+    return graph_.SortTopologically();
+  }
+
+ private:
+  const Node* Producer(ValueId id, absl::string_view domain, absl::string_view op_type) const {
+    if (id == kNoValue || graph_.value(id).producer < 0) return nullptr;
+    const Node& node = graph_.node(graph_.value(id).producer);
+    return node.domain == domain && node.op_type == op_type ? &node : nullptr;
+  }
+
+  // DequantizeBlocks of a constant matrix becomes DequantizePanels.
+  absl::Status UsePanels(NodeId id) {
+    const Node node = graph_.node(id);
+    const std::optional<Tensor> rows = graph_.value(node.inputs[0]).constant;
+    ASSIGN_OR_RETURN(const std::string name, node.String("format", ""));
+    const std::optional<BlockFormat> format = BlockFormatFromName(name);
+    // What is wrong with it its shape rule says.
+    if (!rows.has_value() || rows->rank() != 2 || !format.has_value()) return absl::OkStatus();
+    const int64_t elements = rows->shape()[1] / FactsOf(*format).bytes * FactsOf(*format).elements;
+    const auto key = std::make_tuple(rows->bytes().data(), rows->bytes().size(), *format, elements);
+    auto found = panels_.find(key);
+    if (found == panels_.end()) {
+      ASSIGN_OR_RETURN(Tensor packed, PackBlocks(*rows, *format, panel_));
+      const std::string& constant = graph_.value(node.inputs[0]).name;
+      found = panels_.emplace(key, graph_.AddConstant(constant, std::move(packed))).first;
+    }
+    const ValueId dequantized =
+        graph_.Op("DequantizePanels", kDomain, {found->second},
+                  {{"format", name}, {"panel", panel_}, {"rows", rows->shape()[0]}});
+    graph_.value(dequantized).name = graph_.value(node.outputs[0]).name;
+    graph_.ReplaceUses(node.outputs[0], dequantized);
+    graph_.RemoveNode(id);
+    return absl::OkStatus();
+  }
+
+  void Replace(NodeId id, ValueId result) {
+    const ValueId old = graph_.node(id).outputs[0];
+    graph_.value(result).name = graph_.value(old).name;
+    graph_.ReplaceUses(old, result);
+    graph_.RemoveNode(id);
+  }
+
+  ValueId Product(const Node& node, ValueId x, const Node& weights) {
+    const NodeId id = graph_.AddNode({.op_type = "MatMulPanels",
+                                      .domain = std::string(kDomain),
+                                      .name = node.name,
+                                      .inputs = {x, weights.inputs[0]},
+                                      .attributes = weights.attributes},
+                                     1);
+    return graph_.node(id).outputs[0];
+  }
+
+  absl::Status FoldMatMul(NodeId id, const Node& node) {
+    const Node* transpose = Producer(node.inputs[1], "", "Transpose");
+    if (transpose == nullptr) return absl::OkStatus();
+    const Node* weights = Producer(transpose->inputs[0], kDomain, "DequantizePanels");
+    if (weights == nullptr) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const std::vector<int64_t> perm, transpose->Ints("perm", {1, 0}));
+    if (perm != std::vector<int64_t>{1, 0}) return absl::OkStatus();
+    Replace(id, Product(node, node.inputs[0], Node(*weights)));
+    return absl::OkStatus();
+  }
+
+  absl::Status FoldGemm(NodeId id, const Node& node) {
+    const Node* found = Producer(node.inputs[1], kDomain, "DequantizePanels");
+    ASSIGN_OR_RETURN(const int64_t transposed, node.Int("transB", 0));
+    if (found == nullptr || transposed == 0) return absl::OkStatus();
+    const Node weights = *found;
+    ASSIGN_OR_RETURN(const int64_t transpose_a, node.Int("transA", 0));
+    ASSIGN_OR_RETURN(const float alpha, node.Float("alpha", 1));
+    ASSIGN_OR_RETURN(const float beta, node.Float("beta", 1));
+    ValueId x = node.inputs[0];
+    if (transpose_a != 0) {
+      x = graph_.Op("Transpose", "", {x}, {{"perm", std::vector<int64_t>{1, 0}}});
+    }
+    ValueId y = Scaled(Product(node, x, weights), alpha);
+    if (node.inputs.size() > 2 && node.inputs[2] != kNoValue && beta != 0) {
+      y = graph_.Op("Add", "", {y, Scaled(node.inputs[2], beta)});
+    }
+    Replace(id, y);
+    return absl::OkStatus();
+  }
+
+  ValueId Scaled(ValueId value, float factor) {
+    if (factor == 1) return value;
+    const ValueId constant = graph_.AddConstant("factor", Tensor::Scalar(DType::kF32, factor));
+    return graph_.Op("Mul", "", {value, constant});
+  }
+
+  Graph& graph_;
+  const int64_t panel_;
+  // By the bytes of a matrix, its format and the elements of a row.
+  std::map<std::tuple<const std::byte*, size_t, BlockFormat, int64_t>, ValueId> panels_;
+};
+
+}  // namespace
+
+absl::Status FoldBlocks(Graph& graph, int64_t panel) { return BlockFolder(graph, panel).Run(); }
+
+}  // namespace stampmill
