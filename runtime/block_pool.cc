@@ -57,7 +57,7 @@ int32_t BlockPool::Take() {
 void BlockPool::Retain(int32_t block) {
   Block& b = blocks_[Index(block)];
   if (b.references++ > 0) return;
-  CHECK_EQ(b.hash_state, kPublished);
+  CHECK(b.hash_state == kPublished);
   Move(block, kReferenced);
 }
 
@@ -68,7 +68,7 @@ BlockPool::Place BlockPool::PlaceOf(const Block& block) const {
 
 void BlockPool::Release(int32_t block) {
   Block& b = blocks_[Index(block)];
-  CHECK_GT(b.references, 0);
+  CHECK(b.references > 0);
   if (--b.references > 0) return;
   if (b.hash_state == kAnnounced) DropHash(block);
   Move(block, PlaceOf(b));
@@ -108,14 +108,14 @@ bool BlockPool::Announced(const BlockHash& hash) const {
 }
 
 void BlockPool::Announce(int32_t block, const BlockHash& hash) {
-  CHECK_GT(references(block), 0);
+  CHECK(references(block) > 0);
   if (blocks_[Index(block)].hash_state != kNoHash || Lookup(hash) != kNoBlock) return;
   SetHash(block, hash, kAnnounced);
 }
 
 void BlockPool::Publish(int32_t block, const BlockHash& hash) {
   Block& b = blocks_[Index(block)];
-  CHECK_GT(b.references, 0);
+  CHECK(b.references > 0);
   if (b.hash_state != kNoHash) {
     CHECK(b.hash == hash);
     b.hash_state = kPublished;

@@ -73,6 +73,7 @@ struct Sequence {
   std::array<int32_t, 2> entries = {-1, -1};  // in the batches in flight; -1: none
   int32_t group = -1;                         // of those of its client and level, while it waits
   uint64_t held_in = 0;                       // the batch that it may not be in
+  int32_t owed = 0;                           // blocks that it will need for what is known
   int32_t found = 0;   // blocks found when it last waited for another to make more
   int32_t yields = 0;  // how often it did so since it found more
   Sequence* next = nullptr;

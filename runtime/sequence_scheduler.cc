@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -322,7 +321,7 @@ SequenceBatch* SequenceScheduler::FormBatch(int64_t tokens_wanted) {
   }
   owed_ = 0;
   for (Sequence* s = running_.head; waiting() > 0 && s != nullptr; s = s->next) {
-    owed_ += BlocksToGo(*s);
+    owed_ += s->owed = BlocksToGo(*s);
   }
   while (left >= kBlockTokens) {
     Sequence* const s = NextWaiting();
@@ -330,7 +329,7 @@ SequenceBatch* SequenceScheduler::FormBatch(int64_t tokens_wanted) {
     if (admission == Admission::kDoesNotFit) break;
     if (admission == Admission::kYields) continue;
     left -= Assign(*s, left);
-    owed_ += BlocksToGo(*s);
+    owed_ += s->owed = BlocksToGo(*s);
   }
   return FinishBatch();
 }
@@ -345,18 +344,24 @@ int32_t SequenceScheduler::Assign(Sequence& s, int64_t tokens) {
   StepEntry entry = {.sequence = &s, .first = s.scheduled, .count = end - s.scheduled};
   entry.outputs = std::max(end - std::max(entry.first, s.logits_begin), 0);
   entry.samples = end == expected && expected < s.tokens_max;
-  // Others may want what it makes. What it samples nobody knows yet.
-  const std::span<const int32_t> row = BlocksOf(s);
-  const int32_t known = std::min(end / kBlockTokens, static_cast<int32_t>(s.hashes.size()));
-  for (int32_t i = entry.first / kBlockTokens; i < known; ++i) {
-    pool_.Announce(row[static_cast<size_t>(i)], s.hashes[static_cast<size_t>(i)]);
-  }
+  if (entry.count > 1) Announce(entry);
   s.scheduled = end;
   s.pending += entry.samples;
   s.entries[(formed_ + 1) % 2] = static_cast<int32_t>(batch_->entries.size());
   batch_->entries.push_back(entry);
   assigned_ += entry.count;
   return entry.count;
+}
+
+void SequenceScheduler::Announce(const StepEntry& entry) {
+  const Sequence& s = *entry.sequence;
+  const std::span<const int32_t> row = BlocksOf(s);
+  // What it samples nobody knows yet.
+  const int32_t known = static_cast<int32_t>(s.hashes.size());
+  const int32_t end = std::min((entry.first + entry.count) / kBlockTokens, known);
+  for (int32_t i = entry.first / kBlockTokens; i < end; ++i) {
+    pool_.Announce(row[static_cast<size_t>(i)], s.hashes[static_cast<size_t>(i)]);
+  }
 }
 
 void SequenceScheduler::AssignDrafts(Sequence& s) {
@@ -412,7 +417,7 @@ bool SequenceScheduler::PreemptFor(const Sequence& s) {
 }
 
 void SequenceScheduler::Preempt(Sequence* s) {
-  owed_ -= BlocksToGo(*s);
+  owed_ -= s->owed;
   LeaveRunning(s);
   s->state = SequenceState::kPreempted;
   s->computed = s->scheduled = 0;
@@ -464,6 +469,8 @@ SequenceScheduler::Found SequenceScheduler::FindPrefix(const Sequence& s) const 
 }
 
 bool SequenceScheduler::Yields(Sequence& s, const Found& found) {
+  // Something must go on meanwhile: what is announced may be of one that does not.
+  if (assigned_ == 0 && steps_in_flight() == 0) return false;
   if (found.blocks == ShareableBlocks(s) ||
       !pool_.Announced(s.hashes[static_cast<size_t>(found.blocks)])) {
     return false;
@@ -538,16 +545,18 @@ SequenceBatch* SequenceScheduler::FinishBatch() {
     Sequence& s = *entry.sequence;
     s.entries[(formed_ + 1) % 2] = static_cast<int32_t>(i);
     const auto first = static_cast<size_t>(entry.first), count = static_cast<size_t>(entry.count);
-    const size_t known = std::min(s.tokens.size() - first, count);
-    auto out = std::copy_n(s.tokens.data() + first, known, batch.tokens.data() + at);
+    size_t known = std::min(s.tokens.size() - first, count);
+    for (size_t t = 0; t < known; ++t) batch.tokens[at + t] = s.tokens[first + t];
     if (s.pending > entry.samples) {
       const auto before = static_cast<size_t>(s.entries[formed_ % 2]);
       const StepEntry& source = batch_of(formed_).entries[before];
-      *out++ = -1 - (source.outputs_begin + source.outputs - 1);
+      batch.tokens[at + known++] = -1 - (source.outputs_begin + source.outputs - 1);
     }
-    std::copy_n(s.drafts.data(), entry.drafts, out);
-    std::iota(batch.positions.data() + at, batch.positions.data() + at + count, entry.first);
-    std::fill_n(batch.sequences.data() + at, count, s.row);
+    for (size_t d = 0; known < count; ++known, ++d) batch.tokens[at + known] = s.drafts[d];
+    for (size_t t = 0; t < count; ++t) {
+      batch.positions[at + t] = entry.first + static_cast<int32_t>(t);
+      batch.sequences[at + t] = s.row;
+    }
     at += count;
     entry.outputs_begin = static_cast<int32_t>(batch.outputs.size());
     for (int32_t o = entry.outputs; o > 0; --o) {
@@ -580,7 +589,9 @@ void SequenceScheduler::Advance(const StepEntry& entry) {
   s.logits_begin = std::max(s.logits_begin, s.computed);
   if (entry.samples) {
     --s.pending;
-    s.tokens.insert(s.tokens.end(), s.drafts.begin(), s.drafts.begin() + entry.accepted);
+    for (int32_t d = 0; d < entry.accepted; ++d) {
+      s.tokens.push_back(s.drafts[static_cast<size_t>(d)]);
+    }
     s.tokens.push_back(entry.token);
     s.drafts.clear();
   }

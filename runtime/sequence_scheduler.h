@@ -177,6 +177,8 @@ class SequenceScheduler {
   // Gives a running sequence at most so many tokens, as whole blocks but for its last; returns how
   // many.
   int32_t Assign(Sequence& sequence, int64_t tokens);
+  // Tells the pool which blocks it fills: others may want what it makes.
+  void Announce(const StepEntry& entry);
   // Adds its drafts to the entry just made, as far as there is room without anybody else's loss.
   void AssignDrafts(Sequence& sequence);
   // Takes blocks for the positions before `end`. How far they go.
@@ -233,7 +235,7 @@ class SequenceScheduler {
   uint64_t round_ = 0;        // of forming a batch, also in vain
   int64_t assigned_ = 0;      // tokens
   int64_t drafts_left_ = 0;   // that the budget has room for
-  int32_t owed_ = 0;          // BlocksToGo of all running sequences
+  int32_t owed_ = 0;          // Sequence::owed of all running ones
   int32_t yielding_ = 0;      // sequences
   bool any_paused_ = false;   // of those that run
   bool any_dropped_ = false;  // entry of the batch

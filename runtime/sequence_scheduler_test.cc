@@ -210,6 +210,20 @@ TEST_F(SequenceSchedulerTest, ClientsTakeTurnsWithinALevel) {
                        {many[0], other, third, many[1], other_too, many[2], many[3], many[4]}));
 }
 
+TEST_F(SequenceSchedulerTest, WhoIsNextAndDoesNotFitIsNotPassed) {
+  SetUpScheduler({.blocks = 6});
+  Sequence* const a = Enqueue(MakeUnlike(20, 10));
+  Step();
+  Sequence* const large = Enqueue(MakeUnlike(90, 5));
+  Sequence* const small = MakeUnlike(4, 5);
+  small->client = 1;
+  Enqueue(small);
+  EXPECT_EQ(Step(), Parts({{a, 20, 1}}));
+  Remove(a);
+  EXPECT_EQ(Step(), Parts({{large, 0, 90}}));
+  EXPECT_EQ(small->state, SequenceState::kWaiting);
+}
+
 TEST_F(SequenceSchedulerTest, ASharedPrefixIsComputedOnceAndItsBlocksAreShared) {
   SetUpScheduler({});
   Sequence* const a = Enqueue(Make(40, 10));
