@@ -125,9 +125,11 @@ absl::StatusOr<Ends> ReadBytePairs(const GgufVocabulary& vocabulary, TokenizerSp
 Ends ReadSentencePieces(const GgufVocabulary& vocabulary, TokenizerSpec* spec) {
   spec->byte_fallback = true;
   spec->decoding.marks_are_spaces = true;
-  const bool prepends = vocabulary.add_space_prefix.value_or(true);
-  spec->decoding.strips_first_space = prepends;
   const bool unigram = spec->model == TokenizerModel::kUnigram;
+  const bool single_spaces = unigram && vocabulary.remove_extra_whitespaces.value_or(false);
+  // Where spaces are made single, each word has its own.
+  const bool prepends = vocabulary.add_space_prefix.value_or(!unigram) || single_spaces;
+  spec->decoding.strips_first_space = prepends;
   if (unigram) {
     spec->byte_fallback = false;
     spec->fuse_unknown = true;
@@ -135,7 +137,7 @@ Ends ReadSentencePieces(const GgufVocabulary& vocabulary, TokenizerSpec* spec) {
       spec->normalizers.push_back(
           {.kind = Normalizer::Kind::kCharacterMap, .content = vocabulary.precompiled_charsmap});
     }
-    if (vocabulary.remove_extra_whitespaces.value_or(false)) {
+    if (single_spaces) {
       spec->normalizers.push_back({.kind = Normalizer::Kind::kSingleSpaces});
     }
   }
@@ -152,7 +154,8 @@ Ends ReadWordPieces(TokenizerSpec* spec) {
   spec->decoding.marks_are_spaces = true;
   spec->decoding.strips_first_space = true;
   using Kind = Normalizer::Kind;
-  spec->normalizers = {{.kind = Kind::kCleanText},
+  spec->normalizers = {{.kind = Kind::kReplace, .pattern = "\\s", .content = " "},
+                       {.kind = Kind::kCleanText},
                        {.kind = Kind::kSpaceChinese},
                        {.kind = Kind::kForm, .form = NormalForm::kNfd},
                        {.kind = Kind::kStripAccents},
@@ -212,7 +215,7 @@ absl::StatusOr<TokenizerSpec> SpecOfGguf(GgufVocabulary vocabulary) {
   add(vocabulary.add_sep_token.value_or(ends.separator), spec.separator, &spec.suffix);
   add(vocabulary.add_eos_token.value_or(ends.eos), spec.eos, &spec.suffix);
   spec.tokens = std::move(vocabulary.tokens);
-  spec.scores = std::move(vocabulary.scores);
+  spec.scores.assign(vocabulary.scores.begin(), vocabulary.scores.end());
   return spec;
 }
 

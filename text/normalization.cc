@@ -55,13 +55,14 @@ std::string StripAccents(absl::string_view text) {
 }
 
 std::string CleanText(absl::string_view text) {
-  const CategorySet other = CategoriesNamed("C");
+  // Not what is unassigned: it may be a letter that came later.
+  const CategorySet other = CategoriesNamed("Cc") | CategoriesNamed("Cf") | CategoriesNamed("Co");
   std::string out;
   ForEachCharacter(text, [&](char32_t code_point, absl::string_view bytes) {
     const bool line_or_tab = code_point == '\t' || code_point == '\n' || code_point == '\r';
-    if (line_or_tab || IsWhiteSpace(code_point)) return out.push_back(' ');
-    if (code_point == 0 || code_point == kReplacementCharacter) return;
-    if (HasCategory(code_point, other)) return;
+    if (line_or_tab) return out.push_back(' ');
+    if (code_point == kReplacementCharacter || HasCategory(code_point, other)) return;
+    if (IsWhiteSpace(code_point)) return out.push_back(' ');
     Append(bytes, &out);
   });
   return out;

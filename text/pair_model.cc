@@ -10,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/bytes.h"
 #include "base/status_macros.h"
 #include "text/byte_alphabet.h"
 
@@ -55,7 +56,9 @@ absl::StatusOr<std::unique_ptr<const PairModel>> PairModel::Create(const Tokeniz
   model->word_suffix_ = spec.word_suffix;
   if (spec.emits_unknown) model->unknown_ = spec.unknown.value_or(Vocabulary::kNone);
   if (model->scored_) {
-    for (const float score : spec.scores) {
+    model->priorities_.reserve(spec.scores.size());
+    for (const double wide : spec.scores) {
+      const float score = static_cast<float>(wide);
       if (!std::isfinite(score)) return absl::InvalidArgumentError("scores: one is not finite");
       model->priorities_.push_back(PriorityOf(score));
     }
@@ -274,7 +277,8 @@ void PairModel::EncodeWord(absl::string_view word, std::vector<int32_t>* ids,
 
 void PairModel::Encode(absl::string_view piece, std::vector<int32_t>* ids) const {
   bool after_unknown = false;
-  if (!byte_level_) {
+  // In what is no UTF-8 a symbol may reach over U+2581.
+  if (!byte_level_ && continuation_.empty() && word_suffix_.empty() && IsUtf8(piece)) {
     size_t begin = 0;
     for (size_t at = piece.find(kMark, 1); at < piece.size(); at = piece.find(kMark, at + 1)) {
       if (joins_mark_.test(static_cast<unsigned char>(piece[at - 1]))) continue;

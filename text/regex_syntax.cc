@@ -126,14 +126,15 @@ CodePointSet Categories(absl::string_view name) {
 
 CodePointSet Digits() { return Categories("Nd"); }
 CodePointSet Space() { return CodePointSet::Of(WhiteSpaceRanges()); }
+// Oniguruma's: alphabetic characters, marks, digits, and the numbers of Latin-1.
 CodePointSet Word() {
   CodePointSet set = CodePointSet::OfCategories(CategoriesNamed("L") | CategoriesNamed("M") |
                                                 CategoriesNamed("Nd") | CategoriesNamed("Nl") |
                                                 CategoriesNamed("Pc"));
-  set.Add(0x24B6, 0x24E9);  // circled letters are alphabetic symbols
-  set.Add(0x1F130, 0x1F149);
-  set.Add(0x1F150, 0x1F169);
-  set.Add(0x1F170, 0x1F189);
+  constexpr CodePointRange kOthers[] = {{0xB2, 0xB3},      {0xB9, 0xB9},       {0xBC, 0xBE},
+                                        {0x24B6, 0x24E9},  {0x1F130, 0x1F149}, {0x1F150, 0x1F169},
+                                        {0x1F170, 0x1F189}};
+  set.Add(CodePointSet::Of(kOthers));
   return set;
 }
 

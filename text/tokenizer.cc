@@ -26,6 +26,14 @@ std::optional<char> ByteNamed(absl::string_view text) {
   return static_cast<char>(digit(text[3]) * 16 + digit(text[4]));
 }
 
+// English marks and contractions that are written without a space before them.
+bool JoinsWhatIsBefore(absl::string_view word) {
+  for (const absl::string_view known : {".", "?", "!", ",", "n't", "'m", "'s", "'ve", "'re"}) {
+    if (absl::StartsWith(word, known)) return true;
+  }
+  return false;
+}
+
 absl::Status NotAToken(absl::string_view field, int32_t id, size_t count) {
   return absl::InvalidArgumentError(
       absl::StrCat(field, ": got token ", id, ", of ", count, " tokens"));
@@ -146,21 +154,20 @@ absl::StatusOr<std::unique_ptr<const Tokenizer>> Tokenizer::Create(TokenizerSpec
   tokenizer->unknown_ = spec.unknown;
   tokenizer->padding_ = spec.padding;
   tokenizer->WriteOutputs(spec);
-  RETURN_IF_ERROR(tokenizer->TakeAddedTokens(spec));
   if (spec.byte_level) tokenizer->raw_texts_ = std::move(spec.tokens);
+  RETURN_IF_ERROR(tokenizer->TakeAddedTokens(spec.added));
   return std::unique_ptr<const Tokenizer>(std::move(tokenizer));
 }
 
-absl::Status Tokenizer::TakeAddedTokens(const TokenizerSpec& spec) {
+absl::Status Tokenizer::TakeAddedTokens(const std::vector<AddedToken>& added) {
   std::vector<AddedTokens::Entry> entries, normalized;
-  // Texts of added tokens are the vocabulary's: in byte-level ones those that are no words.
-  for (const AddedToken& token : spec.added) {
+  for (const AddedToken& token : added) {
     if (token.special) special_[token.id] = true;
     if (!token.normalized || !normalization_) {
-      entries.push_back({TokenBytes(token.id), token});
+      entries.push_back({TokenText(token.id), token});
       continue;
     }
-    ASSIGN_OR_RETURN(const std::string text, normalization_->Apply(spec.tokens[token.id]));
+    ASSIGN_OR_RETURN(const std::string text, normalization_->Apply(TokenText(token.id)));
     normalized_texts_.Add(text);
     normalized.push_back({{}, token});
   }
@@ -288,7 +295,8 @@ std::string Detokenizer::Add(int32_t id) {
     const absl::string_view continuation = tokenizer_->continuation();
     const bool continues = !continuation.empty() && absl::StartsWith(bytes, continuation);
     if (continues) bytes.remove_prefix(begun_ ? continuation.size() : 0);
-    if (begun_ && !continues) waiting_ += ' ';
+    const bool apart = begun_ && !continues && !(decoding.cleans_up && JoinsWhatIsBefore(bytes));
+    if (apart) waiting_ += ' ';
   }
   if (!begun_ && decoding.strips_first_space && bytes[0] == ' ') bytes.remove_prefix(1);
   begun_ = true;

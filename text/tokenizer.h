@@ -83,7 +83,7 @@ class Tokenizer {
   explicit Tokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
   static absl::Status Check(const TokenizerSpec& spec);
-  absl::Status TakeAddedTokens(const TokenizerSpec& spec);
+  absl::Status TakeAddedTokens(const std::vector<AddedToken>& added);
   void WriteOutputs(const TokenizerSpec& spec);
   absl::Status EncodePart(absl::string_view text, bool first, EncodeOptions options,
                           std::vector<int32_t>* ids) const;

@@ -98,7 +98,7 @@ struct TokenizerSpec {
   TokenizerModel model = TokenizerModel::kBytePairs;
   TextPool tokens;
   std::vector<TokenKind> kinds;  // as many as tokens, or none: all are normal
-  std::vector<float> scores;     // kScoredPairs, kUnigram: as many as tokens
+  std::vector<double> scores;    // kScoredPairs, kUnigram: as many as tokens
   TextPool merges;               // kBytePairs: left and right of each, best first
 
   bool byte_level = false;           // normal tokens are written in GPT-2's alphabet of bytes

@@ -14,11 +14,12 @@ namespace {
 // How much worse than the worst token an unknown character is, as SentencePiece has it.
 constexpr double kUnknownPenalty = 10.0;
 
+constexpr int32_t kNoUnknown = -2;  // neither a token nor Vocabulary::kNone
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<const UnigramModel>> UnigramModel::Create(
     const TokenizerSpec& spec, const Vocabulary& vocabulary) {
-  if (!spec.unknown) return absl::InvalidArgumentError("unigram: no unknown token");
   auto model = std::make_unique<UnigramModel>();
   const auto kind = [&](int32_t id) {
     return spec.kinds.empty() ? TokenKind::kNormal : spec.kinds[id];
@@ -26,15 +27,15 @@ absl::StatusOr<std::unique_ptr<const UnigramModel>> UnigramModel::Create(
   double least = std::numeric_limits<double>::infinity();
   uint64_t bytes = 1;
   for (int32_t id = 0; id < vocabulary.size(); ++id) {
-    float score = spec.scores[id];
+    double score = spec.scores[id];
     if (!std::isfinite(score)) return absl::InvalidArgumentError("scores: one is not finite");
-    if (kind(id) == TokenKind::kNormal) least = std::min<double>(least, score);
+    if (kind(id) == TokenKind::kNormal) least = std::min(least, score);
     if (kind(id) == TokenKind::kUserDefined) score = 0;
     model->scores_.push_back(score);
     bytes += vocabulary[id].size();
   }
   model->unknown_score_ = (std::isfinite(least) ? least : 0) - kUnknownPenalty;
-  model->unknown_ = *spec.unknown;
+  model->unknown_ = spec.unknown.value_or(kNoUnknown);
   model->fuse_unknown_ = spec.fuse_unknown;
   model->table_.resize(std::bit_ceil(bytes));
   model->mask_ = model->table_.size() - 1;
@@ -90,7 +91,8 @@ void UnigramModel::EmitUnknown(absl::string_view text, bool after_unknown,
       return;
     }
   }
-  if (!(after_unknown && fuse_unknown_)) ids->push_back(unknown_);
+  if (unknown_ == kNoUnknown || (after_unknown && fuse_unknown_)) return;
+  ids->push_back(unknown_);
 }
 
 void UnigramModel::Encode(absl::string_view piece, std::vector<int32_t>* ids) const {

@@ -16,7 +16,7 @@ namespace stampmill {
 // Immutable, thread-safe.
 class UnigramModel {
  public:
-  // Borrows the vocabulary. INVALID_ARGUMENT: no unknown token, a score that is not finite.
+  // Borrows the vocabulary. INVALID_ARGUMENT: a score that is not finite.
   static absl::StatusOr<std::unique_ptr<const UnigramModel>> Create(const TokenizerSpec& spec,
                                                                     const Vocabulary& vocabulary);
 
@@ -49,7 +49,7 @@ class UnigramModel {
   std::vector<Node> nodes_;      // the first is the root
   std::vector<uint32_t> table_;  // of hashes of (parent, byte): a node
   uint64_t mask_ = 0;
-  std::vector<float> scores_;
+  std::vector<double> scores_;
   double unknown_score_ = 0;
   int32_t unknown_ = 0;
   bool fuse_unknown_ = false;

@@ -12,7 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "base/check.h"
-#include "text/testing/gguf_file.h"
+#include "text/testing/tokenizer_file.h"
 #include "text/tokenizer.h"
 
 namespace stampmill {
@@ -40,9 +40,7 @@ int Run(int argc, char** argv) {
       path = argument;
     }
   }
-  GgufVocabulary vocabulary = ReadGgufVocabulary(path);
-  if (!pre.empty()) vocabulary.pre = pre;
-  auto spec = SpecOfGguf(std::move(vocabulary));
+  auto spec = ReadTokenizerFile(path, pre);
   if (!spec.ok()) {
     std::cerr << spec.status() << "\n";
     return 1;

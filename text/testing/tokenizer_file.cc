@@ -1,4 +1,4 @@
-#include "text/testing/gguf_file.h"
+#include "text/testing/tokenizer_file.h"
 
 #include <cstdint>
 #include <cstring>
@@ -6,8 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "base/check.h"
 #include "base/file.h"
+#include "base/status_macros.h"
+#include "text/gguf_vocabulary.h"
+#include "text/tokenizer_json.h"
 
 namespace stampmill {
 namespace {
@@ -99,8 +103,6 @@ void TakeSingles(const Texts& texts, const Numbers& numbers, GgufVocabulary* res
   result->remove_extra_whitespaces = flag("remove_extra_whitespaces");
 }
 
-}  // namespace
-
 GgufVocabulary ReadGgufVocabulary(const std::string& path) {
   const auto file = Mapping::File(path);
   CHECK_OK(file);
@@ -147,6 +149,18 @@ GgufVocabulary ReadGgufVocabulary(const std::string& path) {
   }
   TakeSingles(texts, numbers, &result);
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<TokenizerSpec> ReadTokenizerFile(const std::string& path, const std::string& pre) {
+  if (absl::EndsWith(path, ".json")) {
+    ASSIGN_OR_RETURN(const std::string json, ReadFile(path));
+    return ParseTokenizerJson(json);
+  }
+  GgufVocabulary vocabulary = ReadGgufVocabulary(path);
+  if (!pre.empty()) vocabulary.pre = pre;
+  return SpecOfGguf(std::move(vocabulary));
 }
 
 }  // namespace stampmill
