@@ -1,0 +1,24 @@
+// JSON schemas as grammars: every text of the grammar is a JSON document that the schema accepts.
+//
+// Not the other way round: objects have the schema's properties in the schema's order, others only
+// behind them, numbers have at most 17 digits, and between tokens stands little white space. Of
+// draft 2020-12: type, enum, const, properties, required, additionalProperties, items, prefixItems,
+// minItems, maxItems, minLength, maxLength, anyOf, allOf of one schema, $ref within the document
+// (recursive ones too), $defs, and boolean schemas. Annotations are passed over; every other
+// keyword is refused by name, since a constraint that is not kept is worse than an error.
+#pragma once
+
+#include <boost/json/value.hpp>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "text/grammar.h"
+
+namespace stampmill {
+
+// INVALID_ARGUMENT: not a schema, or one that nothing can satisfy. UNIMPLEMENTED: a keyword, or a
+// combination, that cannot be kept. Both with the place in the schema, as a JSON pointer.
+absl::StatusOr<std::unique_ptr<const Grammar>> GrammarOfJsonSchema(
+    const boost::json::value& schema);
+
+}  // namespace stampmill
