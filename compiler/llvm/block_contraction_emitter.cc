@@ -26,6 +26,11 @@ namespace {
 
 using Dot = BlockSchedule::Dot;
 
+// Fewer go better in high tiles of one panel.
+constexpr int64_t kRowsForPairs = 24;
+// A tile that alone passes over a panel waits for memory, and fetches so far ahead of itself.
+constexpr int64_t kAheadBytes = 4096;
+
 // One plain load of neighbours along k: rows lie in memory.
 bool HasRowsInMemory(const Contraction& contraction) {
   const Expr& a = contraction.a;
@@ -303,7 +308,7 @@ void BlockContractionEmitter::EmitPanels() {
   }
   llvm::IRBuilder<>& b = ir_.b();
   // Pairs of panels for as many rows as fill their tile, and the rows that are left one by one.
-  llvm::Value* has_many = b.CreateICmpSGE(rows_, ir_.Int(2 * schedule_.wide_rows));
+  llvm::Value* has_many = b.CreateICmpSGE(rows_, ir_.Int(kRowsForPairs));
   llvm::Value* paired = b.CreateAnd(task_panels_, ir_.Int(-2));
   paired = b.CreateSelect(has_many, paired, ir_.Int(0));
   ir_.For(ir_.Int(0), paired, 2, [&](llvm::Value* panel) {
@@ -349,11 +354,15 @@ llvm::Value* BlockContractionEmitter::PanelAddress(llvm::Value* panel) {
                 ir_.Mul(number, ir_.Int(panel_bytes_)));
 }
 
-// The last tile of the rows fetches the panels after these.
+// The last tile of the rows fetches the panels after these; an only one what it reads later.
 void BlockContractionEmitter::CallTile(const Tile& tile, llvm::Value* panel, llvm::Value* row) {
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* address = PanelAddress(panel);
-  llvm::Value* following = ByteAt(address, ir_.Int(tile.shape.panels * panel_bytes_));
+  llvm::Value* is_only = b.CreateICmpEQ(row, ir_.Int(0));
+  const int64_t whole = tile.shape.panels * panel_bytes_;
+  llvm::Value* distance =
+      b.CreateSelect(is_only, ir_.Int(std::min(whole, kAheadBytes)), ir_.Int(whole));
+  llvm::Value* following = ByteAt(address, distance);
   llvm::Value* is_last = b.CreateICmpSGE(ir_.Add(row, ir_.Int(tile.shape.rows)), rows_);
   llvm::Value* ahead =
       b.CreateSelect(is_last, following, llvm::ConstantPointerNull::get(b.getPtrTy()));

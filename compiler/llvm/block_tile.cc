@@ -59,7 +59,7 @@ class BlockTile {
   llvm::Value* Codes(const Place& place, int64_t panel, int64_t quad);
   llvm::Value* Field(const Place& place, int64_t panel, int64_t quad, int64_t at, int64_t bits);
   llvm::Value* LookUp(llvm::Value* codes);
-  void Fetch(llvm::Value* codes);
+  void Fetch(llvm::Value* place);
 
   llvm::Value* At(llvm::Value* base, llvm::Value* offset) {
     return b_.CreateGEP(b_.getInt8Ty(), base, offset);
@@ -138,7 +138,8 @@ void BlockTile::Emit() {
                            ir_.Mul(g, ir_.Int(layout_.group_subs_bytes)));
       place.codes = ir_.Add(ir_.Add(place.block, ir_.Int(layout_.codes_at)),
                             ir_.Mul(g, ir_.Int(layout_.group_codes_bytes)));
-      Fetch(place.codes);
+      // Even pieces of the block.
+      Fetch(ir_.Add(place.block, ir_.Mul(g, ir_.Int(layout_.block_bytes / groups))));
       return Group(place, factors, inner);
     });
   });
@@ -151,11 +152,11 @@ void BlockTile::Emit() {
 
 // One row reads memory: its own panel, on. More rows compute: the panels after these, if their
 // caller wants it.
-void BlockTile::Fetch(llvm::Value* codes) {
+void BlockTile::Fetch(llvm::Value* place) {
   const auto fetch = [&](llvm::Value* base, int64_t bytes, uint32_t locality) {
     for (int64_t at = 0; at < bytes; at += kLineBytes) {
       b_.CreateIntrinsic(llvm::Intrinsic::prefetch, {b_.getPtrTy()},
-                         {At(base, ir_.Add(codes, ir_.Int(at))), b_.getInt32(0),
+                         {At(base, ir_.Add(place, ir_.Int(at))), b_.getInt32(0),
                           b_.getInt32(locality), b_.getInt32(1)});
     }
   };
