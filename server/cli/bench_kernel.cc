@@ -38,6 +38,10 @@ struct Flags {
   TableFormat format;
 };
 
+// How many times as many products of bytes as of f32 the instructions make: four to one in fours,
+// two to one in twos, which then take another to be added.
+double ByteProducts(const Target& target) { return target.has_vnni() ? 4 : 2; }
+
 struct Measured {
   double nanos = 0;       // the least of all rounds
   double peak_flops = 0;  // the most of all rounds, all threads
@@ -46,17 +50,18 @@ struct Measured {
 
 // Rounds of: the peak loop, then the kernel for some 50 ms. Interleaved, so that other load takes
 // from both.
-absl::StatusOr<Measured> Measure(const OpenedModel& opened, std::span<const Tensor> inputs,
-                                 int rounds, double bandwidth) {
+absl::StatusOr<Measured> Measure(const KernelModel& kernel, const OpenedModel& opened,
+                                 std::span<const Tensor> inputs, int rounds, double bandwidth) {
   constexpr int64_t kPeakNanos = 20'000'000;
   const DeviceInfo& info = opened.device->info();
+  const double products = kernel.blocks.has_value() ? ByteProducts(info.target) : 1;
   ASSIGN_OR_RETURN(const Latency first, MeasureLatency(*opened.runner, inputs, 1, 3));
   const int repeats = std::clamp(static_cast<int>(50'000 / std::max(first.min_us, 1.0)), 3, 20'000);
   Measured measured = {.nanos = first.min_us * 1e3, .bandwidth = bandwidth};
   for (int round = 0; round < rounds; ++round) {
     measured.peak_flops =
         std::max(measured.peak_flops, MeasurePeakFlops(info.target.class_name(), kPeakNanos) *
-                                          std::max(info.threads, 1));
+                                          std::max(info.threads, 1) * products);
     ASSIGN_OR_RETURN(const Latency latency, MeasureLatency(*opened.runner, inputs, 0, repeats));
     measured.nanos = std::min(measured.nanos, latency.min_us * 1e3);
   }
@@ -74,15 +79,15 @@ absl::StatusOr<Measured> MeasureModel(const KernelModel& kernel, const Flags& fl
     ASSIGN_OR_RETURN(Tensor tensor, RandomTensor(input.dtype, input.shape, kSeed, 1));
     inputs.push_back(std::move(tensor));
   }
-  return Measure(opened, inputs, flags.rounds, bandwidth);
+  return Measure(kernel, opened, inputs, flags.rounds, bandwidth);
 }
 
 absl::Status AddRow(const KernelModel& kernel, const Measured& measured, Table& table) {
   const double gflops = kernel.flops / measured.nanos;
   const double gbytes = kernel.bytes / measured.nanos;
   const bool computes = kernel.flops > 0;
-  table.Add({kernel.name, std::string(Name(kernel.dtype)), measured.nanos / 1e3, gflops, gbytes,
-             computes ? "flops" : "memory",
+  const std::string type(kernel.blocks.has_value() ? Name(*kernel.blocks) : Name(kernel.dtype));
+  table.Add({kernel.name, type, measured.nanos / 1e3, gflops, gbytes, computes ? "flops" : "memory",
              computes ? gflops * 1e9 / measured.peak_flops : gbytes * 1e9 / measured.bandwidth});
   return absl::OkStatus();
 }

@@ -58,6 +58,12 @@ std::string Initializer(const KernelModelTensor& tensor, std::mt19937_64& random
   }
   out.Int(2, static_cast<uint64_t>(OnnxDataType(tensor.dtype)));
   out.Bytes(8, tensor.name);
+  if (tensor.dtype == DType::kU8) {  // blocks; no f16 in them is infinite
+    std::string bytes(count, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random() & 0x3f);
+    out.Bytes(9, bytes);
+    return out.Finish();
+  }
   CHECK(tensor.dtype == DType::kF32);
   std::string raw(count * sizeof(float), '\0');
   for (size_t i = 0; i < count; ++i) {
@@ -68,7 +74,7 @@ std::string Initializer(const KernelModelTensor& tensor, std::mt19937_64& random
   return out.Finish();
 }
 
-// "name=i:5" (an integer) or "name=is:1,2" (integers).
+// "name=i:5" (an integer), "name=is:1,2" (integers) or "name=s:text".
 std::string Attribute(absl::string_view text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits('=', 1));
   const std::pair<std::string, std::string> value =
@@ -76,6 +82,12 @@ std::string Attribute(absl::string_view text) {
   constexpr uint64_t kInt = 2, kInts = 7;
   ProtoWriter out;
   out.Bytes(1, parts.first);
+  if (value.first == "s") {
+    constexpr uint64_t kString = 3;
+    out.Bytes(4, value.second);
+    out.Int(20, kString);
+    return out.Finish();
+  }
   for (const absl::string_view number : absl::StrSplit(value.second, ',')) {
     int64_t integer = 0;
     CHECK(absl::SimpleAtoi(number, &integer));
@@ -86,12 +98,14 @@ std::string Attribute(absl::string_view text) {
 }
 
 std::string Node(absl::string_view op_type, const std::vector<std::string>& inputs,
-                 absl::string_view output, const std::vector<std::string>& attributes) {
+                 absl::string_view output, const std::vector<std::string>& attributes,
+                 absl::string_view domain = "") {
   ProtoWriter node;
   for (const std::string& input : inputs) node.Bytes(1, input);
   node.Bytes(2, output);
   node.Bytes(4, op_type);
   for (const std::string& attribute : attributes) node.Bytes(5, Attribute(attribute));
+  if (!domain.empty()) node.Bytes(7, domain);
   return node.Finish();
 }
 
@@ -107,6 +121,43 @@ KernelModel MatMul(int64_t m, int64_t n, int64_t k) {
           .weights = {F32("w", {k, n})},
           .flops = 2 * a * b * c,
           .bytes = 4 * (a * c + c * b + a * b)};
+}
+
+// x[m, k] by the rows of w[n, k].
+KernelModel BlockMatMul(BlockFormat format, int64_t m, int64_t n, int64_t k) {
+  const BlockFacts& facts = FactsOf(format);
+  const int64_t row_bytes = k / facts.elements * facts.bytes;
+  const double products = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+  return {.name = absl::StrCat("blocks ", facts.name, " ", m, "x", n, "x", k),
+          .op_type = "Gemm",
+          .inputs = {F32("x", {m, k})},
+          .weights = {{.name = "w", .dtype = DType::kU8, .shape = {n, row_bytes}}},
+          .attributes = {"transB=i:1"},
+          .blocks = format,
+          .flops = m == 1 ? 0 : 2 * products,
+          .bytes = static_cast<double>(n * row_bytes)};
+}
+
+// Layers of language models: one sequence, many, a prompt.
+void AddBlockModels(std::vector<KernelModel>& models) {
+  struct Size {
+    BlockFormat format;
+    int64_t n, k;
+  };
+  constexpr Size kSizes[] = {
+      {BlockFormat::kQ4_1, 576, 576},   {BlockFormat::kQ4_1, 1536, 576},
+      {BlockFormat::kQ8_0, 49152, 576}, {BlockFormat::kQ4_0, 4096, 4096},
+      {BlockFormat::kQ4_1, 4096, 4096}, {BlockFormat::kQ5_0, 4096, 4096},
+      {BlockFormat::kQ8_0, 4096, 4096}, {BlockFormat::kQ4_K, 4096, 4096},
+      {BlockFormat::kQ6_K, 4096, 4096}, {BlockFormat::kIQ4_NL, 4096, 4096},
+  };
+  for (const Size& size : kSizes) {
+    for (const int64_t m : {1, 16, 512}) {
+      models.push_back(BlockMatMul(size.format, m, size.n, size.k));
+    }
+  }
+  // Beyond the caches.
+  models.push_back(BlockMatMul(BlockFormat::kQ4_1, 1, 65536, 4096));
 }
 
 struct ConvSize {
@@ -162,6 +213,7 @@ std::vector<KernelModel> AllKernelModels() {
   models.push_back(MatMul(1, 1024, 1024));
   models.push_back(MatMul(8, 1024, 1024));
   models.push_back(MatMul(128, 384, 1536));
+  AddBlockModels(models);
   for (const ConvSize& size : kConvSizes) models.push_back(Conv(size));
   // Beyond the caches: memory is what they are held against.
   models.push_back(Rows("Softmax", 32768, 1024));
@@ -187,6 +239,11 @@ std::string SerializeKernelModel(const KernelModel& model, uint64_t seed) {
   std::vector<std::string> names;
   for (const KernelModelTensor& tensor : model.inputs) names.push_back(tensor.name);
   for (const KernelModelTensor& tensor : model.weights) names.push_back(tensor.name);
+  if (model.blocks.has_value()) {
+    graph.Bytes(1, Node("DequantizeBlocks", {names[1]}, "rows",
+                        {absl::StrCat("format=s:", Name(*model.blocks))}, "stampmill"));
+    names[1] = "rows";
+  }
   if (model.channels_last) {
     graph.Bytes(1, Node("Transpose", {names[0]}, "x_first", {"perm=is:0,3,1,2"}));
     names[0] = "x_first";
@@ -212,6 +269,12 @@ std::string SerializeKernelModel(const KernelModel& model, uint64_t seed) {
   file.Int(1, 8);
   file.Bytes(7, graph.Finish());
   file.Bytes(8, opset.Finish());
+  if (model.blocks.has_value()) {
+    ProtoWriter own;
+    own.Bytes(1, "stampmill");
+    own.Int(2, 1);
+    file.Bytes(8, own.Finish());
+  }
   return file.Finish();
 }
 

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "graph/block_format.h"
 #include "graph/dtype.h"
 
 namespace stampmill {
@@ -27,6 +29,8 @@ struct KernelModel {
   // operators of a compiled network; transposes stand around the operator, for the compiler to
   // drop.
   bool channels_last = false;
+  // The weights are rows of blocks of this format, and the operator a product with each row.
+  std::optional<BlockFormat> blocks;
   double flops = 0;  // 0: memory decides
   double bytes = 0;  // read and written at least once
 };
@@ -34,7 +38,8 @@ struct KernelModel {
 // The table of `bench kernel`.
 std::vector<KernelModel> AllKernelModels();
 
-// The bytes of an ONNX file (IR version 8, opset 17). Weights follow from `seed`.
+// The bytes of an ONNX file (IR version 8, opset 17, with our own operators for blocks). Weights
+// follow from `seed`.
 std::string SerializeKernelModel(const KernelModel& model, uint64_t seed);
 
 }  // namespace stampmill
