@@ -26,6 +26,7 @@ void FuseStages(StageGraph& stages) {
   // What a map joins decides how well it fuses: first the map or product before it, then its row;
   // only what is left goes into the loops that read it.
   constexpr Rule kFirst[] = {FoldEpilogue, InlineMovement, JoinMaps, FoldEpilogue, JoinRows};
+  ApplyEverywhere(InlineConstants, fusion);
   for (bool changed = true; changed;) {
     changed = false;
     for (Rule rule : kFirst) changed |= ApplyEverywhere(rule, fusion);

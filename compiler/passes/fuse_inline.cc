@@ -220,6 +220,22 @@ void InlineScalars(StageGraph& stages) {
   }
 }
 
+// What is made of constants alone and yet is no constant would be too large (block-quantised
+// weights): maps that read it, some rows of it mostly, make what they read.
+bool InlineConstants(Fusion& fusion, int32_t s) {
+  Stage& producer = fusion.stage(s);
+  if (!IsInlinable(producer) || producer.operands.empty()) return false;
+  for (const ValueId id : producer.operands) {
+    if (!fusion.stages().value(fusion.stages().Root(id)).constant.has_value()) return false;
+  }
+  const std::vector<int32_t> readers = fusion.FusibleReaders(s);
+  if (readers.empty()) return false;
+  for (const int32_t r : readers) {
+    if (!IsMap(fusion.stage(r)) || !CanInlineInto(fusion, producer, fusion.stage(r))) return false;
+  }
+  return InlineIntoAll(fusion, s, readers);
+}
+
 // Pure data movement goes into all its readers.
 bool InlineMovement(Fusion& fusion, int32_t s) {
   Stage& producer = fusion.stage(s);

@@ -99,6 +99,7 @@ void SimplifyRoundings(StageGraph& stages);
 void FoldCodes(StageGraph& stages);
 
 // The rules. Each tries to fuse stage `s`, which is not removed, and says whether it did.
+bool InlineConstants(Fusion& fusion, int32_t s);
 bool InlineMovement(Fusion& fusion, int32_t s);
 bool JoinMaps(Fusion& fusion, int32_t s);
 bool InlineIntoLoops(Fusion& fusion, int32_t s);
