@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "graph/block_layout.h"
 #include "graph/testing/stages.h"
 #include "gtest/gtest.h"
 
@@ -105,6 +106,26 @@ TEST(NestInterpreterTest, PairsOfWordsWrapInTheirSum) {
   ASSERT_TRUE(status.ok()) << status;
   EXPECT_EQ(y.ValueAsInt64(0), INT32_MIN + 7);  // 2^31 + 7
   EXPECT_EQ(y.ValueAsInt64(1), 32768 - 35);
+}
+
+// Every element of the weights is 2 halves.
+TEST(NestInterpreterTest, RowsOfBlocksAreRoundedInTheirGroupOrStayExact) {
+  Tensor rows = *Tensor::Allocate(DType::kU8, {1, 34});
+  for (int64_t i = 0; i < 34; ++i) rows.SetFromInt64(i, i == 1 ? 0x38 : i == 0 ? 0 : 2);
+  const Tensor b = *PackBlocks(rows, BlockFormat::kQ8_0, 4);
+  std::vector<float> x(32);
+  x[0] = 127;  // the greatest: a scale of 1
+  x[5] = 1.5f;
+  x[6] = 0.5f;
+  x[31] = 0.25f;
+  Contraction contraction = BlockMatMulContraction(1, 1, 32, BlockFormat::kQ8_0, 4);
+  Tensor y = *Tensor::Allocate(DType::kF32, {1, 1});
+  const Tensor operands[] = {Floats({1, 32}, x), b};
+  ASSERT_TRUE(Interpret(contraction, operands, y, NoSymbols).ok());
+  EXPECT_EQ(y.ValueAsDouble(0), 129);
+  contraction.exact_rows = true;
+  ASSERT_TRUE(Interpret(contraction, operands, y, NoSymbols).ok());
+  EXPECT_EQ(y.ValueAsDouble(0), 129.25);
 }
 
 TEST(NestInterpreterTest, BatchedContractionUsesItsOwnPanels) {

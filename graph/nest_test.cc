@@ -73,6 +73,25 @@ TEST(NestTest, VerifyNamesWhatIsWrong) {
   EXPECT_TRUE(Mentions(Verify(contraction), "b has dtype u32")) << Verify(contraction);
 }
 
+TEST(NestTest, BlocksAreWholeAndFitTheirPanels) {
+  const DimExpr m = DimExpr::Symbol("M");
+  Contraction contraction = BlockMatMulContraction(m, 20, 256, BlockFormat::kQ4_K, 16);
+  EXPECT_TRUE(Verify(contraction).ok()) << Verify(contraction);
+  contraction.operands[1].shape[1] = 2367;
+  EXPECT_TRUE(Mentions(Verify(contraction), "need [..., 2, 2368]")) << Verify(contraction);
+  contraction = BlockMatMulContraction(m, 20, 256, BlockFormat::kQ4_K, 16);
+  contraction.k = {128};
+  EXPECT_TRUE(Mentions(Verify(contraction), "blocks of 256")) << Verify(contraction);
+  contraction.k = {DimExpr::Symbol("K")};
+  EXPECT_TRUE(Mentions(Verify(contraction), "blocks of 256")) << Verify(contraction);
+  contraction = BlockMatMulContraction(m, 20, 256, BlockFormat::kQ4_K, 16);
+  contraction.panel = 65;
+  EXPECT_TRUE(Mentions(Verify(contraction), "panel 65 of blocks")) << Verify(contraction);
+  contraction = MatMulContraction(m, 20, 7, 16);
+  contraction.exact_rows = true;
+  EXPECT_TRUE(Mentions(Verify(contraction), "without blocks")) << Verify(contraction);
+}
+
 TEST(NestTest, CanonicalBytesForgetNamesAndSharing) {
   const auto bytes_of = [](const StageBody& body, std::vector<DimExpr>* dims) {
     return CanonicalBytes(body, dims);

@@ -2,6 +2,8 @@
 
 #include <limits>
 
+#include "graph/block_layout.h"
+
 namespace stampmill {
 namespace {
 
@@ -103,6 +105,16 @@ Contraction WordMatMulContraction(const DimExpr& m, const DimExpr& n, const DimE
   return c;
 }
 
+Contraction BlockMatMulContraction(const DimExpr& m, int64_t n, int64_t k, BlockFormat format,
+                                   int64_t panel) {
+  const BlockLayout layout = LayoutOf(format, panel);
+  Contraction c = MatMulContraction(m, n, k, panel);
+  c.blocks = format;
+  c.operands[1] = {DType::kU8,
+                   {CeilDiv(n, panel), k / layout.facts().elements * layout.block_bytes}};
+  return c;
+}
+
 Nest PadNest(const DimExpr& channels, const DimExpr& height, const DimExpr& width) {
   const Expr y = Expr::Coord(1) - I64(1);
   const Expr x = Expr::Coord(2) - I64(1);
@@ -140,6 +152,10 @@ std::vector<StageBody> ExampleStages() {
   stages.push_back(MatMulContraction(n, 20, 7, 16));
   stages.push_back(MatMulContraction(4, n, m, 8));
   stages.push_back(PairMatMulContraction(n, 20, 7, 16));
+  stages.push_back(BlockMatMulContraction(n, 20, 256, BlockFormat::kQ4_K, 16));
+  Contraction exact = BlockMatMulContraction(n, 5, 64, BlockFormat::kQ8_0, 8);
+  exact.exact_rows = true;
+  stages.push_back(exact);
   Library library;
   library.skeleton = "topk";
   library.configuration = {1, -3};

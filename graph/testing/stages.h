@@ -15,6 +15,9 @@ Nest SoftmaxNest(const DimExpr& rows, const DimExpr& columns);
 
 // out[m, n] = max(0, sum over k of a[m, k] * b[k, n]) of f32, a operand 0, b operand 1 in panels.
 Contraction MatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k, int64_t panel);
+// The same over rows of blocks.
+Contraction BlockMatMulContraction(const DimExpr& m, int64_t n, int64_t k, BlockFormat format,
+                                   int64_t panel);
 // The same with operands rounded to bf16, b in pairs.
 Contraction PairMatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k,
                                   int64_t panel);
