@@ -205,6 +205,24 @@ def check_names(sources):
     return problems
 
 
+def check_type_names(sources):
+    """One namespace, so one type of a name: two would share their inline functions, unseen."""
+    problems, seen = [], {}
+    for source in sources:
+        if not source.path.endswith(".h") or _layer(source.path) is None:
+            continue
+        for number, line in enumerate(source.lines, 1):
+            found = re.match(r"(?:struct|class|enum class) (?:\[\[.*?\]\] )?(\w+)(?!\w*::)", line)
+            if not found or line.rstrip().endswith(";"):
+                continue
+            first = seen.setdefault(found.group(1), source.path)
+            if first != source.path:
+                problems.append(
+                    "%s:%d: %s is a type of %s too" % (source.path, number, found.group(1), first)
+                )
+    return problems
+
+
 def check_text(sources):
     """No notes to oneself, no paths of one machine, no references to pages that are not here."""
     banned = re.compile("|".join(map(re.escape, BANNED_TEXT)) + r"|\b[Dd]ecisions? \d+")

@@ -30,6 +30,7 @@ class Tree(unittest.TestCase):
 
     def test_layers(self):
         self.expect_none(tidy.check_layers(self.sources))
+        self.expect_none(tidy.check_type_names(self.sources))
 
     def test_confined_headers(self):
         self.expect_none(tidy.check_confined_headers(self.sources))
@@ -115,6 +116,13 @@ class Rules(unittest.TestCase):
         isa = '#include "devices/npu/isa.h"\n'
         self.assertEqual([], problems_of(check, compiler__npu__a_dot_cc=isa))
         self.assertEqual(1, len(problems_of(check, compiler__onnx__a_dot_cc=isa)))
+
+    def test_a_type_has_its_name_alone(self):
+        check = tidy.check_type_names
+        text = "struct Scope {\n  int a;\n};\n"
+        self.assertEqual(1, len(problems_of(check, graph__a_dot_h=text, text__b_dot_h=text)))
+        declared = "struct Scope;\nstruct Scope::Inner {\n};\n"
+        self.assertEqual([], problems_of(check, graph__a_dot_h=text, text__b_dot_h=declared))
 
     def test_layers_keep_devices_apart(self):
         text = '#include "devices/device.h"\n#include "devices/npu/a.h"\n'

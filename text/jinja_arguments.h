@@ -22,7 +22,7 @@ class BoundArguments {
   BoundArguments(JinjaInterpreter* in, absl::string_view what, const Arguments& arguments,
                  size_t required, std::initializer_list<absl::string_view> names);
 
-  const Value& operator[](size_t i) const { return values_[i]; }
+  const JinjaValue& operator[](size_t i) const { return values_[i]; }
   bool given(size_t i) const { return given_[i]; }
 
   // The argument where it is given; else `otherwise`. Errors name the argument.
@@ -35,7 +35,7 @@ class BoundArguments {
   JinjaInterpreter& in_;
   absl::string_view what_;
   std::array<absl::string_view, kMax> names_;
-  std::array<Value, kMax> values_;
+  std::array<JinjaValue, kMax> values_;
   std::array<bool, kMax> given_ = {};
 };
 

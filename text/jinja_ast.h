@@ -57,7 +57,7 @@ enum class Operator : uint8_t {
   kNotIn,
 };
 
-struct Expr {
+struct JinjaExpr {
   ExprKind kind = ExprKind::kConstant;
   Operator op = Operator::kAdd;
   int line = 0;
@@ -65,15 +65,15 @@ struct Expr {
   uint32_t variable = 0;  // kVariable, kNamespaceField
   // Index in the tables of filters or tests; -1 where there is none of this name.
   int callee = -1;
-  Value constant;
+  JinjaValue constant;
   std::string name;  // of an attribute, filter, test or variable; bytes of a string constant
-  std::vector<const Expr*> operands;
+  std::vector<const JinjaExpr*> operands;
   std::vector<Operator> operators;
   // Arguments of calls, filters and tests.
-  std::vector<const Expr*> arguments;
-  std::vector<std::pair<std::string, const Expr*>> keywords;
-  const Expr* star = nullptr;
-  const Expr* star_star = nullptr;
+  std::vector<const JinjaExpr*> arguments;
+  std::vector<std::pair<std::string, const JinjaExpr*>> keywords;
+  const JinjaExpr* star = nullptr;
+  const JinjaExpr* star_star = nullptr;
 };
 
 enum class StatementKind : uint8_t {
@@ -99,7 +99,7 @@ struct Signature {
   std::string name;
   std::vector<uint32_t> parameters;
   // Of the last ones.
-  std::vector<const Expr*> defaults;
+  std::vector<const JinjaExpr*> defaults;
   // What its body mentions without declaring it.
   bool takes_varargs = false;
   bool takes_kwargs = false;
@@ -113,9 +113,9 @@ struct Statement {
   // Whether it or a statement within makes a macro, which keeps the variables around it.
   bool makes_macro = false;
   std::string text;
-  std::vector<const Expr*> targets;
+  std::vector<const JinjaExpr*> targets;
   // kSetBlock, kFilterBlock: the chain of filters, or null.
-  std::vector<const Expr*> expressions;
+  std::vector<const JinjaExpr*> expressions;
   std::vector<Block> bodies;
   // For each body with variables of its own those that are undefined in it until it assigns them,
   // whatever the context has (jinja_scopes.h).
@@ -130,7 +130,7 @@ struct JinjaProgram {
   std::vector<std::string> variables;
   absl::flat_hash_map<std::string, uint32_t> variable_ids;
   // Deques, since nodes are pointed to while more are made.
-  std::deque<Expr> exprs;
+  std::deque<JinjaExpr> exprs;
   std::deque<Statement> statements;
 
   uint32_t VariableId(const std::string& name) {

@@ -17,11 +17,11 @@ class JinjaInterpreter;
 
 struct KeywordArgument {
   absl::string_view name;
-  Value value;
+  JinjaValue value;
 };
 
 struct Arguments {
-  std::span<const Value> positional;
+  std::span<const JinjaValue> positional;
   std::span<const KeywordArgument> keyword;
 };
 
@@ -46,23 +46,24 @@ int FindTest(absl::string_view name);
 // All of these leave an error in the interpreter on failure, and then return any value.
 
 // REQUIRES: `index` is from FindFilter or FindTest.
-Value CallFilter(JinjaInterpreter& in, int index, const Value& value, const Arguments& arguments);
-bool CallTest(JinjaInterpreter& in, int index, const Value& value, const Arguments& arguments);
+JinjaValue CallFilter(JinjaInterpreter& in, int index, const JinjaValue& value,
+                      const Arguments& arguments);
+bool CallTest(JinjaInterpreter& in, int index, const JinjaValue& value, const Arguments& arguments);
 
-Value CallBuiltin(JinjaInterpreter& in, Builtin builtin, const Arguments& arguments);
+JinjaValue CallBuiltin(JinjaInterpreter& in, Builtin builtin, const Arguments& arguments);
 
 // Whether values of this kind have a method of this name in Python; with `*changes` true if it
 // changes the value, which templates may not.
-bool HasMethod(const Value& self, absl::string_view name, bool* changes);
+bool HasMethod(const JinjaValue& self, absl::string_view name, bool* changes);
 
 // REQUIRES: HasMethod.
-Value CallMethod(JinjaInterpreter& in, const Value& self, absl::string_view name,
-                 const Arguments& arguments);
+JinjaValue CallMethod(JinjaInterpreter& in, const JinjaValue& self, absl::string_view name,
+                      const Arguments& arguments);
 
 // left % right for a string: what is printed of `right` in the places of `format`.
-Value FormatPercent(JinjaInterpreter& in, absl::string_view format, const Value& right);
+JinjaValue FormatPercent(JinjaInterpreter& in, absl::string_view format, const JinjaValue& right);
 
 // str.format.
-Value FormatBraces(JinjaInterpreter& in, absl::string_view format, const Arguments& arguments);
+JinjaValue FormatBraces(JinjaInterpreter& in, absl::string_view format, const Arguments& arguments);
 
 }  // namespace stampmill

@@ -8,8 +8,8 @@
 
 namespace stampmill {
 
-Value JinjaInterpreter::Evaluate(const Expr& expr) {
-  if (!Charge(1)) return Value();
+JinjaValue JinjaInterpreter::Evaluate(const JinjaExpr& expr) {
+  if (!Charge(1)) return JinjaValue();
   switch (expr.kind) {
     case ExprKind::kConstant:
       return expr.constant;
@@ -17,26 +17,26 @@ Value JinjaInterpreter::Evaluate(const Expr& expr) {
       return Lookup(expr.variable);
     case ExprKind::kAttribute: {
       const Level level(this);
-      if (failed()) return Value();
-      const Value object = Evaluate(*expr.operands[0]);
-      return failed() ? Value() : GetAttribute(object, expr.name);
+      if (failed()) return JinjaValue();
+      const JinjaValue object = Evaluate(*expr.operands[0]);
+      return failed() ? JinjaValue() : GetAttribute(object, expr.name);
     }
     default: {
       const Level level(this);
-      if (failed()) return Value();
+      if (failed()) return JinjaValue();
       return EvaluateAll(expr);
     }
   }
 }
 
-Value JinjaInterpreter::EvaluateAll(const Expr& expr) {
+JinjaValue JinjaInterpreter::EvaluateAll(const JinjaExpr& expr) {
   switch (expr.kind) {
     case ExprKind::kTuple:
     case ExprKind::kList: {
-      std::vector<Value> items;
+      std::vector<JinjaValue> items;
       items.reserve(expr.operands.size());
-      for (const Expr* const operand : expr.operands) items.push_back(Evaluate(*operand));
-      if (failed()) return Value();
+      for (const JinjaExpr* const operand : expr.operands) items.push_back(Evaluate(*operand));
+      if (failed()) return JinjaValue();
       return NewSequence(expr.kind == ExprKind::kList ? ValueKind::kList : ValueKind::kTuple,
                          items);
     }
@@ -55,13 +55,13 @@ Value JinjaInterpreter::EvaluateAll(const Expr& expr) {
     case ExprKind::kPlus:
       return EvaluateUnary(expr);
     case ExprKind::kBinary: {
-      const Value a = Evaluate(*expr.operands[0]);
-      const Value b = Evaluate(*expr.operands[1]);
-      return failed() ? Value() : Binary(expr.op, a, b);
+      const JinjaValue a = Evaluate(*expr.operands[0]);
+      const JinjaValue b = Evaluate(*expr.operands[1]);
+      return failed() ? JinjaValue() : Binary(expr.op, a, b);
     }
     case ExprKind::kAnd:
     case ExprKind::kOr: {
-      const Value a = Evaluate(*expr.operands[0]);
+      const JinjaValue a = Evaluate(*expr.operands[0]);
       if (failed() || IsTrue(a) == (expr.kind == ExprKind::kOr)) return a;
       return Evaluate(*expr.operands[1]);
     }
@@ -76,87 +76,87 @@ Value JinjaInterpreter::EvaluateAll(const Expr& expr) {
   }
 }
 
-Value JinjaInterpreter::EvaluateDict(const Expr& expr) {
-  const Value result = NewDict();
+JinjaValue JinjaInterpreter::EvaluateDict(const JinjaExpr& expr) {
+  const JinjaValue result = NewDict();
   for (size_t i = 0; i + 1 < expr.operands.size() && !failed(); i += 2) {
-    const Value key = Evaluate(*expr.operands[i]);
-    const Value value = Evaluate(*expr.operands[i + 1]);
+    const JinjaValue key = Evaluate(*expr.operands[i]);
+    const JinjaValue value = Evaluate(*expr.operands[i + 1]);
     if (!failed()) Insert(result.dict, key, value);
   }
-  return failed() ? Value() : result;
+  return failed() ? JinjaValue() : result;
 }
 
-Value JinjaInterpreter::EvaluateItem(const Expr& expr) {
-  const Value object = Evaluate(*expr.operands[0]);
-  const Expr& index = *expr.operands[1];
-  if (failed()) return Value();
+JinjaValue JinjaInterpreter::EvaluateItem(const JinjaExpr& expr) {
+  const JinjaValue object = Evaluate(*expr.operands[0]);
+  const JinjaExpr& index = *expr.operands[1];
+  if (failed()) return JinjaValue();
   if (index.kind != ExprKind::kSlice) {
-    const Value key = Evaluate(index);
-    return failed() ? Value() : GetItem(object, key);
+    const JinjaValue key = Evaluate(index);
+    return failed() ? JinjaValue() : GetItem(object, key);
   }
-  Value parts[3];
+  JinjaValue parts[3];
   for (int i = 0; i < 3; ++i) {
-    parts[i] = index.operands[i] == nullptr ? Value::None() : Evaluate(*index.operands[i]);
+    parts[i] = index.operands[i] == nullptr ? JinjaValue::None() : Evaluate(*index.operands[i]);
   }
-  return failed() ? Value() : GetSlice(object, parts[0], parts[1], parts[2]);
+  return failed() ? JinjaValue() : GetSlice(object, parts[0], parts[1], parts[2]);
 }
 
-Value JinjaInterpreter::EvaluateConcatenation(const Expr& expr) {
-  Value result = ToString(Evaluate(*expr.operands[0]));
+JinjaValue JinjaInterpreter::EvaluateConcatenation(const JinjaExpr& expr) {
+  JinjaValue result = ToString(Evaluate(*expr.operands[0]));
   result.is_markup = false;
   for (size_t i = 1; i < expr.operands.size() && !failed(); ++i) {
-    const Value next = ToString(Evaluate(*expr.operands[i]));
-    if (failed() || !ChargeScan(next.size)) return Value();
+    const JinjaValue next = ToString(Evaluate(*expr.operands[i]));
+    if (failed() || !ChargeScan(next.size)) return JinjaValue();
     absl::string_view joined;
     if (!arena_.Concatenate(result.str(), next.str(), &joined)) return FailMemory();
-    result = Value::String(joined);
+    result = JinjaValue::String(joined);
   }
   return result;
 }
 
-Value JinjaInterpreter::EvaluateComparison(const Expr& expr) {
-  Value left = Evaluate(*expr.operands[0]);
+JinjaValue JinjaInterpreter::EvaluateComparison(const JinjaExpr& expr) {
+  JinjaValue left = Evaluate(*expr.operands[0]);
   for (size_t i = 0; i < expr.operators.size() && !failed(); ++i) {
-    const Value right = Evaluate(*expr.operands[i + 1]);
+    const JinjaValue right = Evaluate(*expr.operands[i + 1]);
     if (failed()) break;
-    if (!Compare(expr.operators[i], left, right)) return Value::Bool(false);
+    if (!Compare(expr.operators[i], left, right)) return JinjaValue::Bool(false);
     left = right;
   }
-  return Value::Bool(true);
+  return JinjaValue::Bool(true);
 }
 
-Value JinjaInterpreter::EvaluateConditional(const Expr& expr) {
-  const Value condition = Evaluate(*expr.operands[1]);
-  if (failed()) return Value();
+JinjaValue JinjaInterpreter::EvaluateConditional(const JinjaExpr& expr) {
+  const JinjaValue condition = Evaluate(*expr.operands[1]);
+  if (failed()) return JinjaValue();
   if (IsTrue(condition)) return Evaluate(*expr.operands[0]);
   if (expr.operands[2] != nullptr) return Evaluate(*expr.operands[2]);
-  return Value::UndefinedBecause("a condition without else is false");
+  return JinjaValue::UndefinedBecause("a condition without else is false");
 }
 
-Value JinjaInterpreter::EvaluateUnary(const Expr& expr) {
-  const Value operand = Evaluate(*expr.operands[0]);
-  if (failed()) return Value();
-  if (expr.kind == ExprKind::kNot) return Value::Bool(!IsTrue(operand));
+JinjaValue JinjaInterpreter::EvaluateUnary(const JinjaExpr& expr) {
+  const JinjaValue operand = Evaluate(*expr.operands[0]);
+  if (failed()) return JinjaValue();
+  if (expr.kind == ExprKind::kNot) return JinjaValue::Bool(!IsTrue(operand));
   const bool negates = expr.kind == ExprKind::kNegate;
   if (operand.is(ValueKind::kFloat)) {
-    return Value::Float(negates ? -operand.real : operand.real);
+    return JinjaValue::Float(negates ? -operand.real : operand.real);
   }
   if (!operand.is_integral()) {
     return operand.is_undefined() ? FailOperands("", operand, operand)
                                   : Fail(absl::StrCat("a ", TypeName(operand), " has no sign"));
   }
-  if (!negates) return Value::Int(operand.integral());
-  return Binary(Operator::kSubtract, Value::Int(0), operand);
+  if (!negates) return JinjaValue::Int(operand.integral());
+  return Binary(Operator::kSubtract, JinjaValue::Int(0), operand);
 }
 
-void JinjaInterpreter::EvaluateArguments(const Expr& expr, ArgumentValues* result) {
+void JinjaInterpreter::EvaluateArguments(const JinjaExpr& expr, ArgumentValues* result) {
   result->positional.reserve(expr.arguments.size());
-  for (const Expr* const argument : expr.arguments) {
+  for (const JinjaExpr* const argument : expr.arguments) {
     result->positional.push_back(Evaluate(*argument));
   }
   if (expr.star != nullptr) {
-    const Value star = Evaluate(*expr.star);
-    std::span<const Value> items;
+    const JinjaValue star = Evaluate(*expr.star);
+    std::span<const JinjaValue> items;
     if (failed() || !Items(star, &items)) return;
     if (!Charge(static_cast<int64_t>(items.size()))) return;
     result->positional.insert(result->positional.end(), items.begin(), items.end());
@@ -165,7 +165,7 @@ void JinjaInterpreter::EvaluateArguments(const Expr& expr, ArgumentValues* resul
     result->keyword.push_back({.name = name, .value = Evaluate(*value)});
   }
   if (expr.star_star == nullptr) return;
-  const Value star_star = Evaluate(*expr.star_star);
+  const JinjaValue star_star = Evaluate(*expr.star_star);
   if (failed()) return;
   if (!star_star.is(ValueKind::kDict)) {
     Fail(absl::StrCat("the argument behind ** is a ", TypeName(star_star), ", not a dict"));
@@ -187,11 +187,11 @@ void JinjaInterpreter::EvaluateArguments(const Expr& expr, ArgumentValues* resul
   }
 }
 
-Value JinjaInterpreter::EvaluateCall(const Expr& expr, const Value* caller) {
-  const Value callee = Evaluate(*expr.operands[0]);
+JinjaValue JinjaInterpreter::EvaluateCall(const JinjaExpr& expr, const JinjaValue* caller) {
+  const JinjaValue callee = Evaluate(*expr.operands[0]);
   ArgumentValues arguments;
   if (!failed()) EvaluateArguments(expr, &arguments);
-  if (failed()) return Value();
+  if (failed()) return JinjaValue();
   if (caller != nullptr) {
     for (const KeywordArgument& keyword : arguments.keyword) {
       if (keyword.name == "caller") return Fail("argument 'caller' is given twice");
@@ -202,33 +202,34 @@ Value JinjaInterpreter::EvaluateCall(const Expr& expr, const Value* caller) {
   return Call(callee, arguments.get());
 }
 
-Value JinjaInterpreter::EvaluateFilter(const Expr& expr, const Value* head) {
-  const Value operand = head != nullptr ? *head : Evaluate(*expr.operands[0]);
+JinjaValue JinjaInterpreter::EvaluateFilter(const JinjaExpr& expr, const JinjaValue* head) {
+  const JinjaValue operand = head != nullptr ? *head : Evaluate(*expr.operands[0]);
   ArgumentValues arguments;
   if (!failed()) EvaluateArguments(expr, &arguments);
-  if (failed()) return Value();
+  if (failed()) return JinjaValue();
   line_ = expr.line;
   if (expr.callee < 0) return Fail(absl::StrCat("no filter named '", expr.name, "'"));
   return CallFilter(*this, expr.callee, operand, arguments.get());
 }
 
-Value JinjaInterpreter::EvaluateTest(const Expr& expr) {
-  const Value operand = Evaluate(*expr.operands[0]);
+JinjaValue JinjaInterpreter::EvaluateTest(const JinjaExpr& expr) {
+  const JinjaValue operand = Evaluate(*expr.operands[0]);
   ArgumentValues arguments;
   if (!failed()) EvaluateArguments(expr, &arguments);
-  if (failed()) return Value();
+  if (failed()) return JinjaValue();
   line_ = expr.line;
   if (expr.callee < 0) return Fail(absl::StrCat("no test named '", expr.name, "'"));
-  return Value::Bool(CallTest(*this, expr.callee, operand, arguments.get()));
+  return JinjaValue::Bool(CallTest(*this, expr.callee, operand, arguments.get()));
 }
 
 // -- attributes and items
 
-Value JinjaInterpreter::PythonAttribute(const Value& object, absl::string_view name, bool* found) {
+JinjaValue JinjaInterpreter::PythonAttribute(const JinjaValue& object, absl::string_view name,
+                                             bool* found) {
   *found = true;
   if (object.is_undefined()) return FailOperands("", object, object);
   if (absl::StartsWith(name, "__") && absl::EndsWith(name, "__") && name.size() > 4) {
-    return Value::UndefinedBecause("access to names that begin with an underscore is unsafe");
+    return JinjaValue::UndefinedBecause("access to names that begin with an underscore is unsafe");
   }
   switch (object.kind) {
     case ValueKind::kNamespace: {
@@ -240,83 +241,83 @@ Value JinjaInterpreter::PythonAttribute(const Value& object, absl::string_view n
       return LoopAttribute(object.loop, name, found);
     case ValueKind::kCycler:
       if (name == "current") return object.cycler->items[object.cycler->at];
-      if (name == "pos") return Value::Int(object.cycler->at);
+      if (name == "pos") return JinjaValue::Int(object.cycler->at);
       break;
     case ValueKind::kMacro:
-      if (name == "name") return Value::String(object.macro->statement->signature.name);
+      if (name == "name") return JinjaValue::String(object.macro->statement->signature.name);
       break;
     case ValueKind::kTuple:
       if (object.is_group && name == "grouper") return object.items[0];
       if (object.is_group && name == "list") return object.items[1];
       break;
     case ValueKind::kRange:
-      if (name == "start") return Value::Int(object.range->start);
-      if (name == "stop") return Value::Int(object.range->stop);
-      if (name == "step") return Value::Int(object.range->step);
+      if (name == "start") return JinjaValue::Int(object.range->start);
+      if (name == "stop") return JinjaValue::Int(object.range->stop);
+      if (name == "step") return JinjaValue::Int(object.range->step);
       break;
     default:
       break;
   }
   bool changes = false;
   *found = HasMethod(object, name, &changes);
-  if (!*found) return Value();
-  if (changes) return Value::UndefinedBecause("templates may not change lists and dicts");
-  Value method = Value::Of(ValueKind::kMethod);
+  if (!*found) return JinjaValue();
+  if (changes) return JinjaValue::UndefinedBecause("templates may not change lists and dicts");
+  JinjaValue method = JinjaValue::Of(ValueKind::kMethod);
   method.method = New(Method{.self = object, .name = name});
   return method;
 }
 
-Value JinjaInterpreter::LoopAttribute(LoopState* loop, absl::string_view name, bool* found) {
-  if (name == "index") return Value::Int(loop->index0 + 1);
-  if (name == "index0") return Value::Int(loop->index0);
-  if (name == "first") return Value::Bool(loop->index0 == 0);
-  if (name == "last") return Value::Bool(!PeekNext(loop));
-  if (name == "length") return Value::Int(LoopLength(loop));
-  if (name == "revindex") return Value::Int(LoopLength(loop) - loop->index0);
-  if (name == "revindex0") return Value::Int(LoopLength(loop) - loop->index0 - 1);
-  if (name == "depth") return Value::Int(1);
-  if (name == "depth0") return Value::Int(0);
+JinjaValue JinjaInterpreter::LoopAttribute(LoopState* loop, absl::string_view name, bool* found) {
+  if (name == "index") return JinjaValue::Int(loop->index0 + 1);
+  if (name == "index0") return JinjaValue::Int(loop->index0);
+  if (name == "first") return JinjaValue::Bool(loop->index0 == 0);
+  if (name == "last") return JinjaValue::Bool(!PeekNext(loop));
+  if (name == "length") return JinjaValue::Int(LoopLength(loop));
+  if (name == "revindex") return JinjaValue::Int(LoopLength(loop) - loop->index0);
+  if (name == "revindex0") return JinjaValue::Int(LoopLength(loop) - loop->index0 - 1);
+  if (name == "depth") return JinjaValue::Int(1);
+  if (name == "depth0") return JinjaValue::Int(0);
   if (name == "previtem") {
     return loop->has_previous ? loop->previous
-                              : Value::UndefinedBecause("there is no previous item");
+                              : JinjaValue::UndefinedBecause("there is no previous item");
   }
   if (name == "nextitem") {
-    return PeekNext(loop) ? loop->next : Value::UndefinedBecause("there is no next item");
+    return PeekNext(loop) ? loop->next : JinjaValue::UndefinedBecause("there is no next item");
   }
   if (name == "cycle" || name == "changed") {
-    Value self = Value::Of(ValueKind::kLoop);
+    JinjaValue self = JinjaValue::Of(ValueKind::kLoop);
     self.loop = loop;
-    Value method = Value::Of(ValueKind::kMethod);
+    JinjaValue method = JinjaValue::Of(ValueKind::kMethod);
     method.method = New(Method{.self = self, .name = name});
     return method;
   }
   *found = false;
-  return Value();
+  return JinjaValue();
 }
 
-Value JinjaInterpreter::GetAttribute(const Value& object, absl::string_view name) {
+JinjaValue JinjaInterpreter::GetAttribute(const JinjaValue& object, absl::string_view name) {
   bool found = false;
-  const Value attribute = PythonAttribute(object, name, &found);
+  const JinjaValue attribute = PythonAttribute(object, name, &found);
   if (found || failed()) return attribute;
-  const Value item = PythonItem(object, Value::String(name), &found);
+  const JinjaValue item = PythonItem(object, JinjaValue::String(name), &found);
   if (found || failed()) return item;
-  return Value::Undefined(name);
+  return JinjaValue::Undefined(name);
 }
 
-Value JinjaInterpreter::GetItem(const Value& object, const Value& key) {
+JinjaValue JinjaInterpreter::GetItem(const JinjaValue& object, const JinjaValue& key) {
   bool found = false;
-  const Value item = PythonItem(object, key, &found);
+  const JinjaValue item = PythonItem(object, key, &found);
   if (found || failed()) return item;
-  if (!key.is_string()) return Value::UndefinedBecause("there is no such element");
-  const Value attribute = PythonAttribute(object, key.str(), &found);
+  if (!key.is_string()) return JinjaValue::UndefinedBecause("there is no such element");
+  const JinjaValue attribute = PythonAttribute(object, key.str(), &found);
   if (found || failed()) return attribute;
-  return Value::Undefined(key.str());
+  return JinjaValue::Undefined(key.str());
 }
 
 // -- calls
 
-Value JinjaInterpreter::Call(const Value& callee, const Arguments& arguments) {
-  if (!Charge(1)) return Value();
+JinjaValue JinjaInterpreter::Call(const JinjaValue& callee, const Arguments& arguments) {
+  if (!Charge(1)) return JinjaValue();
   switch (callee.kind) {
     case ValueKind::kMacro:
       return CallMacro(*callee.macro, arguments);
@@ -338,7 +339,7 @@ Value JinjaInterpreter::Call(const Value& callee, const Arguments& arguments) {
       }
       const bool used = callee.joiner->used;
       callee.joiner->used = true;
-      return used ? callee.joiner->separator : Value::String("");
+      return used ? callee.joiner->separator : JinjaValue::String("");
     }
     case ValueKind::kUndefined:
       return FailOperands("", callee, callee);
@@ -347,32 +348,32 @@ Value JinjaInterpreter::Call(const Value& callee, const Arguments& arguments) {
   }
 }
 
-Value JinjaInterpreter::CallLoopMethod(LoopState* loop, absl::string_view name,
-                                       const Arguments& arguments) {
+JinjaValue JinjaInterpreter::CallLoopMethod(LoopState* loop, absl::string_view name,
+                                            const Arguments& arguments) {
   if (!arguments.keyword.empty()) return Fail(absl::StrCat("loop.", name, " takes no keywords"));
   if (name == "cycle") {
     if (arguments.positional.empty()) return Fail("loop.cycle has nothing to choose from");
     const auto index = static_cast<size_t>(std::max<int64_t>(0, loop->index0));
     return arguments.positional[index % arguments.positional.size()];
   }
-  const Value value = NewTuple(arguments.positional);
-  if (failed()) return Value();
+  const JinjaValue value = NewTuple(arguments.positional);
+  if (failed()) return JinjaValue();
   const bool changed = !loop->has_changed_value || !Equal(loop->changed_value, value);
   loop->has_changed_value = true;
   if (changed) loop->changed_value = value;
-  return Value::Bool(changed);
+  return JinjaValue::Bool(changed);
 }
 
-Value JinjaInterpreter::CallCyclerMethod(Cycler* cycler, absl::string_view name,
-                                         const Arguments& arguments) {
+JinjaValue JinjaInterpreter::CallCyclerMethod(Cycler* cycler, absl::string_view name,
+                                              const Arguments& arguments) {
   if (!arguments.positional.empty() || !arguments.keyword.empty()) {
     return Fail(absl::StrCat("cycler.", name, " takes no arguments"));
   }
   if (name == "reset") {
     cycler->at = 0;
-    return Value::None();
+    return JinjaValue::None();
   }
-  const Value item = cycler->items[cycler->at];
+  const JinjaValue item = cycler->items[cycler->at];
   cycler->at = (cycler->at + 1) % cycler->size;
   return item;
 }

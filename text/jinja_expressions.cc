@@ -14,10 +14,10 @@ bool JinjaExpressionParser::AtTupleEnd(absl::string_view end) const {
          AtOperator(")") || (!end.empty() && AtName(end));
 }
 
-const Expr* JinjaExpressionParser::ParseTuple(TupleOptions options) {
+const JinjaExpr* JinjaExpressionParser::ParseTuple(TupleOptions options) {
   const Level level(this);
   const int line = current().line;
-  std::vector<const Expr*> elements;
+  std::vector<const JinjaExpr*> elements;
   bool is_tuple = false;
   while (!failed()) {
     if (!elements.empty()) ExpectOperator(",");
@@ -39,17 +39,17 @@ const Expr* JinjaExpressionParser::ParseTuple(TupleOptions options) {
   return NewExpr(ExprKind::kTuple, line, std::move(elements));
 }
 
-const Expr* JinjaExpressionParser::ParseExpression() {
+const JinjaExpr* JinjaExpressionParser::ParseExpression() {
   const Level level(this);
   const int line = current().line;
   // Whether a filter stands under a condition shows only behind it.
   const size_t first = unknown_.size();
-  const Expr* expr = ParseOr();
+  const JinjaExpr* expr = ParseOr();
   bool is_conditional = false;
   while (!failed() && SkipName("if")) {
     is_conditional = true;
-    const Expr* const condition = ParseOr();
-    const Expr* const otherwise = SkipName("else") ? ParseExpression() : nullptr;
+    const JinjaExpr* const condition = ParseOr();
+    const JinjaExpr* const otherwise = SkipName("else") ? ParseExpression() : nullptr;
     if (failed()) return nullptr;
     expr = NewExpr(ExprKind::kConditional, line, {expr, condition, otherwise});
   }
@@ -58,36 +58,36 @@ const Expr* JinjaExpressionParser::ParseExpression() {
   return expr;
 }
 
-const Expr* JinjaExpressionParser::ParseOr() {
-  const Expr* left = ParseAnd();
+const JinjaExpr* JinjaExpressionParser::ParseOr() {
+  const JinjaExpr* left = ParseAnd();
   while (!failed() && AtName("or")) {
     const int line = current().line;
     Next();
-    const Expr* const right = ParseAnd();
+    const JinjaExpr* const right = ParseAnd();
     if (failed()) return nullptr;
     left = NewExpr(ExprKind::kOr, line, {left, right});
   }
   return left;
 }
 
-const Expr* JinjaExpressionParser::ParseAnd() {
-  const Expr* left = ParseNot();
+const JinjaExpr* JinjaExpressionParser::ParseAnd() {
+  const JinjaExpr* left = ParseNot();
   while (!failed() && AtName("and")) {
     const int line = current().line;
     Next();
-    const Expr* const right = ParseNot();
+    const JinjaExpr* const right = ParseNot();
     if (failed()) return nullptr;
     left = NewExpr(ExprKind::kAnd, line, {left, right});
   }
   return left;
 }
 
-const Expr* JinjaExpressionParser::ParseNot() {
+const JinjaExpr* JinjaExpressionParser::ParseNot() {
   const Level level(this);
   if (failed() || !AtName("not")) return ParseCompare();
   const int line = current().line;
   Next();
-  const Expr* const operand = ParseNot();
+  const JinjaExpr* const operand = ParseNot();
   return failed() ? nullptr : NewExpr(ExprKind::kNot, line, {operand});
 }
 
@@ -115,9 +115,9 @@ bool JinjaExpressionParser::TakeComparison(Operator* op) {
   return false;
 }
 
-const Expr* JinjaExpressionParser::ParseCompare() {
+const JinjaExpr* JinjaExpressionParser::ParseCompare() {
   const int line = current().line;
-  std::vector<const Expr*> operands = {ParseSum()};
+  std::vector<const JinjaExpr*> operands = {ParseSum()};
   std::vector<Operator> operators;
   Operator op;
   while (!failed() && TakeComparison(&op)) {
@@ -126,22 +126,22 @@ const Expr* JinjaExpressionParser::ParseCompare() {
   }
   if (failed()) return nullptr;
   if (operators.empty()) return operands.front();
-  Expr* const expr = NewExpr(ExprKind::kCompare, line, std::move(operands));
+  JinjaExpr* const expr = NewExpr(ExprKind::kCompare, line, std::move(operands));
   expr->operators = std::move(operators);
   return expr;
 }
 
-const Expr* JinjaExpressionParser::ParseLeft(Operators operators,
-                                             const Expr* (JinjaExpressionParser::*operand)()) {
-  const Expr* left = (this->*operand)();
+const JinjaExpr* JinjaExpressionParser::ParseLeft(
+    Operators operators, const JinjaExpr* (JinjaExpressionParser::*operand)()) {
+  const JinjaExpr* left = (this->*operand)();
   for (bool found = true; found && !failed();) {
     found = false;
     for (const auto& [text, op] : operators) {
       const int line = current().line;
       if (!SkipOperator(text)) continue;
-      const Expr* const right = (this->*operand)();
+      const JinjaExpr* const right = (this->*operand)();
       if (failed()) return nullptr;
-      Expr* const expr = NewExpr(ExprKind::kBinary, line, {left, right});
+      JinjaExpr* const expr = NewExpr(ExprKind::kBinary, line, {left, right});
       expr->op = op;
       left = expr;
       found = true;
@@ -151,21 +151,21 @@ const Expr* JinjaExpressionParser::ParseLeft(Operators operators,
   return left;
 }
 
-const Expr* JinjaExpressionParser::ParseSum() {
+const JinjaExpr* JinjaExpressionParser::ParseSum() {
   return ParseLeft({{"+", Operator::kAdd}, {"-", Operator::kSubtract}},
                    &JinjaExpressionParser::ParseConcatenation);
 }
 
-const Expr* JinjaExpressionParser::ParseConcatenation() {
+const JinjaExpr* JinjaExpressionParser::ParseConcatenation() {
   const int line = current().line;
-  std::vector<const Expr*> operands = {ParseProduct()};
+  std::vector<const JinjaExpr*> operands = {ParseProduct()};
   while (!failed() && SkipOperator("~")) operands.push_back(ParseProduct());
   if (failed()) return nullptr;
   if (operands.size() == 1) return operands.front();
   return NewExpr(ExprKind::kConcatenate, line, std::move(operands));
 }
 
-const Expr* JinjaExpressionParser::ParseProduct() {
+const JinjaExpr* JinjaExpressionParser::ParseProduct() {
   return ParseLeft({{"*", Operator::kMultiply},
                     {"/", Operator::kDivide},
                     {"//", Operator::kFloorDivide},
@@ -173,19 +173,19 @@ const Expr* JinjaExpressionParser::ParseProduct() {
                    &JinjaExpressionParser::ParsePower);
 }
 
-const Expr* JinjaExpressionParser::ParsePower() {
+const JinjaExpr* JinjaExpressionParser::ParsePower() {
   return ParseLeft({{"**", Operator::kPower}}, &JinjaExpressionParser::ParseUnaryWithFilters);
 }
 
-const Expr* JinjaExpressionParser::ParseUnaryWithFilters() {
+const JinjaExpr* JinjaExpressionParser::ParseUnaryWithFilters() {
   return ParseUnary(/*with_filters=*/true);
 }
 
-const Expr* JinjaExpressionParser::ParseUnary(bool with_filters) {
+const JinjaExpr* JinjaExpressionParser::ParseUnary(bool with_filters) {
   const Level level(this);
   if (failed()) return nullptr;
   const int line = current().line;
-  const Expr* expr = nullptr;
+  const JinjaExpr* expr = nullptr;
   if (SkipOperator("-")) {
     expr = ParseUnary(false);
     if (failed()) return nullptr;
@@ -201,20 +201,20 @@ const Expr* JinjaExpressionParser::ParseUnary(bool with_filters) {
   return with_filters ? ParseFiltersAndTests(expr) : expr;
 }
 
-const Expr* JinjaExpressionParser::ParseName(bool with_namespace) {
+const JinjaExpr* JinjaExpressionParser::ParseName(bool with_namespace) {
   const JinjaToken token = current();
   Next();
   if (token.text == "true" || token.text == "True") {
-    return NewConstant(Value::Bool(true), token.line);
+    return NewConstant(JinjaValue::Bool(true), token.line);
   }
   if (token.text == "false" || token.text == "False") {
-    return NewConstant(Value::Bool(false), token.line);
+    return NewConstant(JinjaValue::Bool(false), token.line);
   }
   if (token.text == "none" || token.text == "None") {
-    return NewConstant(Value::None(), token.line);
+    return NewConstant(JinjaValue::None(), token.line);
   }
   if (with_namespace && SkipOperator(".")) {
-    Expr* const expr = NewExpr(ExprKind::kNamespaceField, token.line);
+    JinjaExpr* const expr = NewExpr(ExprKind::kNamespaceField, token.line);
     expr->variable = program_->VariableId(token.text);
     expr->name = ExpectName();
     return expr;
@@ -227,7 +227,7 @@ const Expr* JinjaExpressionParser::ParseName(bool with_namespace) {
   return NewVariable(token.text, token.line);
 }
 
-const Expr* JinjaExpressionParser::ParsePrimary(bool with_namespace) {
+const JinjaExpr* JinjaExpressionParser::ParsePrimary(bool with_namespace) {
   if (failed()) return nullptr;
   const JinjaToken& token = current();
   switch (token.kind) {
@@ -241,15 +241,15 @@ const Expr* JinjaExpressionParser::ParsePrimary(bool with_namespace) {
     }
     case Kind::kInteger:
       Next();
-      return NewConstant(Value::Int(token.integer), token.line);
+      return NewConstant(JinjaValue::Int(token.integer), token.line);
     case Kind::kFloat:
       Next();
-      return NewConstant(Value::Float(token.real), token.line);
+      return NewConstant(JinjaValue::Float(token.real), token.line);
     default:
       break;
   }
   if (SkipOperator("(")) {
-    const Expr* const expr = ParseTuple({.in_parentheses = true});
+    const JinjaExpr* const expr = ParseTuple({.in_parentheses = true});
     ExpectOperator(")");
     return expr;
   }
@@ -259,10 +259,10 @@ const Expr* JinjaExpressionParser::ParsePrimary(bool with_namespace) {
   return nullptr;
 }
 
-const Expr* JinjaExpressionParser::ParseList() {
+const JinjaExpr* JinjaExpressionParser::ParseList() {
   const int line = current().line;
   Next();
-  std::vector<const Expr*> elements;
+  std::vector<const JinjaExpr*> elements;
   while (!failed() && !AtOperator("]")) {
     if (!elements.empty()) ExpectOperator(",");
     if (AtOperator("]")) break;
@@ -272,10 +272,10 @@ const Expr* JinjaExpressionParser::ParseList() {
   return failed() ? nullptr : NewExpr(ExprKind::kList, line, std::move(elements));
 }
 
-const Expr* JinjaExpressionParser::ParseDict() {
+const JinjaExpr* JinjaExpressionParser::ParseDict() {
   const int line = current().line;
   Next();
-  std::vector<const Expr*> elements;
+  std::vector<const JinjaExpr*> elements;
   while (!failed() && !AtOperator("}")) {
     if (!elements.empty()) ExpectOperator(",");
     if (AtOperator("}")) break;
@@ -287,7 +287,7 @@ const Expr* JinjaExpressionParser::ParseDict() {
   return failed() ? nullptr : NewExpr(ExprKind::kDict, line, std::move(elements));
 }
 
-const Expr* JinjaExpressionParser::ParsePostfix(const Expr* expr) {
+const JinjaExpr* JinjaExpressionParser::ParsePostfix(const JinjaExpr* expr) {
   while (!failed()) {
     if (AtOperator(".") || AtOperator("[")) {
       expr = ParseSubscript(expr);
@@ -300,7 +300,7 @@ const Expr* JinjaExpressionParser::ParsePostfix(const Expr* expr) {
   return expr;
 }
 
-const Expr* JinjaExpressionParser::ParseFiltersAndTests(const Expr* expr) {
+const JinjaExpr* JinjaExpressionParser::ParseFiltersAndTests(const JinjaExpr* expr) {
   while (!failed()) {
     if (AtOperator("|")) {
       expr = ParseFilters(expr);
@@ -315,13 +315,13 @@ const Expr* JinjaExpressionParser::ParseFiltersAndTests(const Expr* expr) {
   return expr;
 }
 
-const Expr* JinjaExpressionParser::ParseSubscript(const Expr* object) {
+const JinjaExpr* JinjaExpressionParser::ParseSubscript(const JinjaExpr* object) {
   const int line = current().line;
   if (SkipOperator(".")) {
     const JinjaToken token = current();
     Next();
     if (token.kind == Kind::kName) {
-      Expr* const expr = NewExpr(ExprKind::kAttribute, line, {object});
+      JinjaExpr* const expr = NewExpr(ExprKind::kAttribute, line, {object});
       expr->name = token.text;
       return expr;
     }
@@ -330,10 +330,10 @@ const Expr* JinjaExpressionParser::ParseSubscript(const Expr* object) {
       return nullptr;
     }
     return NewExpr(ExprKind::kItem, line,
-                   {object, NewConstant(Value::Int(token.integer), token.line)});
+                   {object, NewConstant(JinjaValue::Int(token.integer), token.line)});
   }
   Next();  // [
-  std::vector<const Expr*> indices;
+  std::vector<const JinjaExpr*> indices;
   while (!failed() && !AtOperator("]")) {
     if (!indices.empty()) ExpectOperator(",");
     indices.push_back(ParseIndex());
@@ -341,7 +341,7 @@ const Expr* JinjaExpressionParser::ParseSubscript(const Expr* object) {
   ExpectOperator("]");
   if (failed()) return nullptr;
   if (indices.size() == 1) return NewExpr(ExprKind::kItem, line, {object, indices.front()});
-  for (const Expr* index : indices) {
+  for (const JinjaExpr* index : indices) {
     if (index->kind == ExprKind::kSlice) {
       FailUnsupported("a slice in a tuple");
       return nullptr;
@@ -351,11 +351,11 @@ const Expr* JinjaExpressionParser::ParseSubscript(const Expr* object) {
                  {object, NewExpr(ExprKind::kTuple, line, std::move(indices))});
 }
 
-const Expr* JinjaExpressionParser::ParseIndex() {
+const JinjaExpr* JinjaExpressionParser::ParseIndex() {
   const int line = current().line;
-  std::vector<const Expr*> parts;
+  std::vector<const JinjaExpr*> parts;
   if (!AtOperator(":")) {
-    const Expr* const index = ParseExpression();
+    const JinjaExpr* const index = ParseExpression();
     if (failed() || !AtOperator(":")) return index;
     parts.push_back(index);
   } else {
@@ -374,7 +374,7 @@ const Expr* JinjaExpressionParser::ParseIndex() {
   return failed() ? nullptr : NewExpr(ExprKind::kSlice, line, std::move(parts));
 }
 
-void JinjaExpressionParser::ParseArguments(Expr* call) {
+void JinjaExpressionParser::ParseArguments(JinjaExpr* call) {
   ExpectOperator("(");
   bool first = true;
   while (!failed() && !AtOperator(")")) {
@@ -401,7 +401,7 @@ void JinjaExpressionParser::ParseArguments(Expr* call) {
       for (const auto& keyword : call->keywords) {
         if (keyword.first == name) Fail(absl::StrCat("argument '", name, "' is given twice"));
       }
-      const Expr* const value = ParseExpression();
+      const JinjaExpr* const value = ParseExpression();
       Raise(&call->height, value);
       call->keywords.emplace_back(name, value);
     } else {
@@ -414,8 +414,8 @@ void JinjaExpressionParser::ParseArguments(Expr* call) {
   if (call->height > kJinjaHeightMax) FailDeep();
 }
 
-const Expr* JinjaExpressionParser::ParseCall(const Expr* callee) {
-  Expr* const call = NewExpr(ExprKind::kCall, current().line, {callee});
+const JinjaExpr* JinjaExpressionParser::ParseCall(const JinjaExpr* callee) {
+  JinjaExpr* const call = NewExpr(ExprKind::kCall, current().line, {callee});
   ParseArguments(call);
   return call;
 }
@@ -426,13 +426,13 @@ std::string JinjaExpressionParser::ParseDottedName() {
   return name;
 }
 
-void JinjaExpressionParser::NoteUnknown(const Expr& expr, absl::string_view what) {
+void JinjaExpressionParser::NoteUnknown(const JinjaExpr& expr, absl::string_view what) {
   if (expr.callee >= 0 || surroundings_.conditional) return;
   unknown_.push_back({expr.line, absl::StrCat("no ", what, " named '", expr.name, "'")});
 }
 
-const Expr* JinjaExpressionParser::ParseFilter(const Expr* operand) {
-  Expr* const filter = NewExpr(ExprKind::kFilter, current().line, {operand});
+const JinjaExpr* JinjaExpressionParser::ParseFilter(const JinjaExpr* operand) {
+  JinjaExpr* const filter = NewExpr(ExprKind::kFilter, current().line, {operand});
   filter->name = ParseDottedName();
   filter->callee = FindFilter(filter->name);
   if (AtOperator("(")) ParseArguments(filter);
@@ -440,7 +440,7 @@ const Expr* JinjaExpressionParser::ParseFilter(const Expr* operand) {
   return filter;
 }
 
-const Expr* JinjaExpressionParser::ParseFilters(const Expr* operand) {
+const JinjaExpr* JinjaExpressionParser::ParseFilters(const JinjaExpr* operand) {
   while (!failed() && SkipOperator("|")) operand = ParseFilter(operand);
   return operand;
 }
@@ -458,11 +458,11 @@ bool JinjaExpressionParser::AtTestOperand() const {
   }
 }
 
-const Expr* JinjaExpressionParser::ParseTest(const Expr* operand) {
+const JinjaExpr* JinjaExpressionParser::ParseTest(const JinjaExpr* operand) {
   const int line = current().line;
   Next();
   const bool negated = SkipName("not");
-  Expr* const test = NewExpr(ExprKind::kTest, line, {operand});
+  JinjaExpr* const test = NewExpr(ExprKind::kTest, line, {operand});
   test->name = ParseDottedName();
   test->callee = FindTest(test->name);
   if (AtOperator("(")) {

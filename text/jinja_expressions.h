@@ -137,35 +137,35 @@ class JinjaExpressionParser {
 
   // -- nodes
 
-  Expr* NewExpr(ExprKind kind, int line, std::vector<const Expr*> operands = {}) {
-    Expr& expr = program_->exprs.emplace_back();
+  JinjaExpr* NewExpr(ExprKind kind, int line, std::vector<const JinjaExpr*> operands = {}) {
+    JinjaExpr& expr = program_->exprs.emplace_back();
     expr.kind = kind;
     expr.line = line;
     expr.operands = std::move(operands);
-    for (const Expr* operand : expr.operands) Raise(&expr.height, operand);
+    for (const JinjaExpr* operand : expr.operands) Raise(&expr.height, operand);
     if (expr.height > kJinjaHeightMax) FailDeep();
     return &expr;
   }
 
-  static void Raise(int* height, const Expr* child) {
+  static void Raise(int* height, const JinjaExpr* child) {
     if (child != nullptr) *height = std::max(*height, child->height + 1);
   }
 
-  Expr* NewConstant(Value value, int line) {
-    Expr* const expr = NewExpr(ExprKind::kConstant, line);
+  JinjaExpr* NewConstant(JinjaValue value, int line) {
+    JinjaExpr* const expr = NewExpr(ExprKind::kConstant, line);
     expr->constant = value;
     return expr;
   }
 
-  Expr* NewString(std::string text, int line) {
-    Expr* const expr = NewExpr(ExprKind::kConstant, line);
+  JinjaExpr* NewString(std::string text, int line) {
+    JinjaExpr* const expr = NewExpr(ExprKind::kConstant, line);
     expr->name = std::move(text);
-    expr->constant = Value::String(expr->name);
+    expr->constant = JinjaValue::String(expr->name);
     return expr;
   }
 
-  Expr* NewVariable(const std::string& name, int line) {
-    Expr* const expr = NewExpr(ExprKind::kVariable, line);
+  JinjaExpr* NewVariable(const std::string& name, int line) {
+    JinjaExpr* const expr = NewExpr(ExprKind::kVariable, line);
     expr->name = name;
     expr->variable = program_->VariableId(name);
     return expr;
@@ -183,69 +183,70 @@ class JinjaExpressionParser {
 
   bool AtTupleEnd(absl::string_view end) const;
 
-  const Expr* ParseTuple(TupleOptions options);
+  const JinjaExpr* ParseTuple(TupleOptions options);
 
-  const Expr* ParseExpression();
+  const JinjaExpr* ParseExpression();
 
-  const Expr* ParseOr();
+  const JinjaExpr* ParseOr();
 
-  const Expr* ParseAnd();
+  const JinjaExpr* ParseAnd();
 
-  const Expr* ParseNot();
+  const JinjaExpr* ParseNot();
 
   bool TakeComparison(Operator* op);
 
-  const Expr* ParseCompare();
+  const JinjaExpr* ParseCompare();
 
   using Operators = std::initializer_list<std::pair<absl::string_view, Operator>>;
 
   // Operands of one precedence, applied from the left.
-  const Expr* ParseLeft(Operators operators, const Expr* (JinjaExpressionParser::*operand)());
+  const JinjaExpr* ParseLeft(Operators operators,
+                             const JinjaExpr* (JinjaExpressionParser::*operand)());
 
-  const Expr* ParseSum();
+  const JinjaExpr* ParseSum();
 
-  const Expr* ParseConcatenation();
+  const JinjaExpr* ParseConcatenation();
 
-  const Expr* ParseProduct();
+  const JinjaExpr* ParseProduct();
 
-  const Expr* ParsePower();
+  const JinjaExpr* ParsePower();
 
-  const Expr* ParseUnaryWithFilters();
+  const JinjaExpr* ParseUnaryWithFilters();
 
-  const Expr* ParseUnary(bool with_filters);
+  const JinjaExpr* ParseUnary(bool with_filters);
 
-  const Expr* ParseName(bool with_namespace);
+  const JinjaExpr* ParseName(bool with_namespace);
 
-  const Expr* ParsePrimary(bool with_namespace);
+  const JinjaExpr* ParsePrimary(bool with_namespace);
 
-  const Expr* ParseList();
+  const JinjaExpr* ParseList();
 
-  const Expr* ParseDict();
+  const JinjaExpr* ParseDict();
 
-  const Expr* ParsePostfix(const Expr* expr);
+  const JinjaExpr* ParsePostfix(const JinjaExpr* expr);
 
-  const Expr* ParseFiltersAndTests(const Expr* expr);
+  const JinjaExpr* ParseFiltersAndTests(const JinjaExpr* expr);
 
-  const Expr* ParseSubscript(const Expr* object);
+  const JinjaExpr* ParseSubscript(const JinjaExpr* object);
 
-  const Expr* ParseIndex();
+  const JinjaExpr* ParseIndex();
 
-  void ParseArguments(Expr* call);
+  void ParseArguments(JinjaExpr* call);
 
-  const Expr* ParseCall(const Expr* callee);
+  const JinjaExpr* ParseCall(const JinjaExpr* callee);
 
   std::string ParseDottedName();
 
-  void NoteUnknown(const Expr& expr, absl::string_view what);
+  void NoteUnknown(const JinjaExpr& expr, absl::string_view what);
 
   // One filter, current at its name.
-  const Expr* ParseFilter(const Expr* operand);
+  const JinjaExpr* ParseFilter(const JinjaExpr* operand);
 
-  const Expr* ParseFilters(const Expr* operand);
+  const JinjaExpr* ParseFilters(const JinjaExpr* operand);
 
   bool AtTestOperand() const;
 
-  const Expr* ParseTest(const Expr* operand);
+  const JinjaExpr* ParseTest(const JinjaExpr* operand);
 
   struct Unknown {
     int line;

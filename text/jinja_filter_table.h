@@ -9,8 +9,8 @@
 
 namespace stampmill {
 
-using FilterFunction = Value (*)(JinjaInterpreter& in, const Value& value,
-                                 const Arguments& arguments);
+using FilterFunction = JinjaValue (*)(JinjaInterpreter& in, const JinjaValue& value,
+                                      const Arguments& arguments);
 
 struct NamedFilter {
   absl::string_view name;

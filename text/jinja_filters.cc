@@ -18,35 +18,36 @@ namespace stampmill {
 namespace {
 
 // What filters of texts see of any value.
-absl::string_view TextOf(JinjaInterpreter& in, const Value& value) {
-  const Value text = in.ToString(value);
+absl::string_view TextOf(JinjaInterpreter& in, const JinjaValue& value) {
+  const JinjaValue text = in.ToString(value);
   if (in.failed() || !in.ChargeWork(text.size)) return "";
   return text.str();
 }
 
-Value Markup(JinjaInterpreter& in, absl::string_view text) {
-  Value result = in.NewString(text);
+JinjaValue Markup(JinjaInterpreter& in, absl::string_view text) {
+  JinjaValue result = in.NewString(text);
   result.is_markup = !in.failed();
   return result;
 }
 
-Value Upper(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Upper(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "upper", arguments, 0, {});
   return in.NewString(UpperCase(TextOf(in, value)));
 }
 
-Value Lower(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Lower(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "lower", arguments, 0, {});
   return in.NewString(LowerCase(TextOf(in, value)));
 }
 
-Value CapitalizeFilter(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue CapitalizeFilter(JinjaInterpreter& in, const JinjaValue& value,
+                            const Arguments& arguments) {
   const BoundArguments bound(&in, "capitalize", arguments, 0, {});
   return in.NewString(Capitalize(TextOf(in, value)));
 }
 
 // Words begin behind white space and opening brackets, and not, as for str.title, behind quotes.
-Value Title(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Title(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "title", arguments, 0, {});
   const absl::string_view text = TextOf(in, value);
   const auto separates = [&](const char* at) {
@@ -66,62 +67,63 @@ Value Title(JinjaInterpreter& in, const Value& value, const Arguments& arguments
   return in.NewString(result);
 }
 
-Value Trim(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Trim(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "trim", arguments, 0, {"chars"});
-  const Value text = in.ToString(value);
-  if (in.failed() || !in.ChargeScan(text.size)) return Value();
+  const JinjaValue text = in.ToString(value);
+  if (in.failed() || !in.ChargeScan(text.size)) return JinjaValue();
   if (!bound.given(0) || bound[0].is_none()) {
-    return Value::String(Strip(text.str(), Side::kBoth, std::nullopt));
+    return JinjaValue::String(Strip(text.str(), Side::kBoth, std::nullopt));
   }
-  return Value::String(Strip(text.str(), Side::kBoth, bound.Text(0, "")));
+  return JinjaValue::String(Strip(text.str(), Side::kBoth, bound.Text(0, "")));
 }
 
-Value Center(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Center(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "center", arguments, 0, {"width"});
   const absl::string_view text = TextOf(in, value);
   const int64_t width = bound.Int(0, 80);
   const int64_t padding = PaddingLength(text, width);
-  if (in.failed() || !in.ChargeScan(static_cast<size_t>(padding))) return Value();
+  if (in.failed() || !in.ChargeScan(static_cast<size_t>(padding))) return JinjaValue();
   const int64_t left = padding / 2 + (padding & width & 1);
   return in.NewString(absl::StrCat(std::string(static_cast<size_t>(left), ' '), text,
                                    std::string(static_cast<size_t>(padding - left), ' ')));
 }
 
-Value ReplaceFilter(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue ReplaceFilter(JinjaInterpreter& in, const JinjaValue& value,
+                         const Arguments& arguments) {
   const BoundArguments bound(&in, "replace", arguments, 2, {"old", "new", "count"});
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   const absl::string_view text = TextOf(in, value);
   const absl::string_view from = TextOf(in, bound[0]);
   const absl::string_view to = TextOf(in, bound[1]);
   const int64_t times = bound[2].is_none() ? -1 : bound.Int(2, -1);
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   const auto grown = static_cast<size_t>(CountOccurrences(text, from)) * to.size();
-  if (!in.ChargeScan(grown)) return Value();
+  if (!in.ChargeScan(grown)) return JinjaValue();
   return in.NewString(Replaced(text, from, to, times));
 }
 
-Value Indent(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Indent(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "indent", arguments, 0, {"width", "first", "blank"});
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (!value.is_string()) {
     return value.is_undefined() ? in.FailOperands("+", value, value)
                                 : in.Fail("indent needs a string");
   }
   const bool by_text = bound[0].is_string();
   const int64_t width = by_text ? 0 : bound.Int(0, 4);
-  if (!in.ChargeScan(static_cast<size_t>(std::max<int64_t>(0, width)))) return Value();
+  if (!in.ChargeScan(static_cast<size_t>(std::max<int64_t>(0, width)))) return JinjaValue();
   const std::string indention =
       by_text ? std::string(bound[0].str())
               : std::string(static_cast<size_t>(std::max<int64_t>(0, width)), ' ');
   const bool blank = bound.Bool(2, false);
-  if (!in.ChargeWork(value.size)) return Value();
+  if (!in.ChargeWork(value.size)) return JinjaValue();
   const std::string text = absl::StrCat(value.str(), "\n");
   std::string result = bound.Bool(1, false) ? indention : "";
   bool is_first = true;
   for (const absl::string_view line : SplitLines(text, /*keep_ends=*/false)) {
     if (!is_first) {
       result += '\n';
-      if (!in.ChargeScan(indention.size())) return Value();
+      if (!in.ChargeScan(indention.size())) return JinjaValue();
       if (blank || !line.empty()) result += indention;
     }
     is_first = false;
@@ -130,13 +132,13 @@ Value Indent(JinjaInterpreter& in, const Value& value, const Arguments& argument
   return in.NewString(result);
 }
 
-Value Truncate(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Truncate(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "truncate", arguments, 0,
                              {"length", "killwords", "end", "leeway"});
   const int64_t length = bound.Int(0, 255);
   const absl::string_view end = bound.Text(2, "...");
   const int64_t leeway = bound[3].is_none() ? 5 : bound.Int(3, 5);
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   const int64_t end_length = CountCharacters(end);
   if (length < end_length || leeway < 0) return in.Fail("truncate: length or leeway is too small");
   const int64_t size = in.Length(value);
@@ -147,7 +149,7 @@ Value Truncate(JinjaInterpreter& in, const Value& value, const Arguments& argume
   return in.NewString(absl::StrCat(text, end));
 }
 
-Value WordCount(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue WordCount(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "wordcount", arguments, 0, {});
   const absl::string_view text = TextOf(in, value);
   int64_t count = 0;
@@ -160,28 +162,28 @@ Value WordCount(JinjaInterpreter& in, const Value& value, const Arguments& argum
     in_word = is_word;
     at += next.size_bytes;
   }
-  return Value::Int(count);
+  return JinjaValue::Int(count);
 }
 
-Value StringFilter(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue StringFilter(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "string", arguments, 0, {});
   return in.ToString(value);
 }
 
-Value Escape(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Escape(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "escape", arguments, 0, {});
   if (in.failed() || value.is_markup) return value;
   return Markup(in, Escaped(TextOf(in, value)));
 }
 
-Value ForceEscape(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue ForceEscape(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "forceescape", arguments, 0, {});
   return Markup(in, Escaped(TextOf(in, value)));
 }
 
-Value Safe(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Safe(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "safe", arguments, 0, {});
-  Value result = in.ToString(value);
+  JinjaValue result = in.ToString(value);
   result.is_markup = result.is_string();
   return result;
 }
@@ -204,21 +206,21 @@ std::string UrlQuoted(absl::string_view text, bool for_query) {
   return result;
 }
 
-Value UrlEncode(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue UrlEncode(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "urlencode", arguments, 0, {});
   const bool is_one = value.is_string() || in.Length(value) < 0;
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (is_one && !value.is(ValueKind::kIterator)) {
     return in.NewString(UrlQuoted(TextOf(in, value), /*for_query=*/false));
   }
-  Value pairs = value;
+  JinjaValue pairs = value;
   if (value.is(ValueKind::kDict)) pairs.kind = ValueKind::kItemsView;
-  std::span<const Value> items;
-  if (!in.Items(pairs, &items)) return Value();
+  std::span<const JinjaValue> items;
+  if (!in.Items(pairs, &items)) return JinjaValue();
   std::string result;
-  for (const Value& item : items) {
-    std::span<const Value> pair;
-    if (!in.Items(item, &pair)) return Value();
+  for (const JinjaValue& item : items) {
+    std::span<const JinjaValue> pair;
+    if (!in.Items(item, &pair)) return JinjaValue();
     if (pair.size() != 2) return in.Fail("urlencode needs pairs");
     absl::StrAppend(&result, result.empty() ? "" : "&", UrlQuoted(TextOf(in, pair[0]), true), "=",
                     UrlQuoted(TextOf(in, pair[1]), true));
@@ -226,22 +228,22 @@ Value UrlEncode(JinjaInterpreter& in, const Value& value, const Arguments& argum
   return in.NewString(result);
 }
 
-Value Format(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Format(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const absl::string_view format = TextOf(in, value);
   if (arguments.keyword.empty()) {
     return FormatPercent(in, format, in.NewTuple(arguments.positional));
   }
   if (!arguments.positional.empty()) return in.Fail("format takes values or names, not both");
-  const Value names = in.NewDict();
+  const JinjaValue names = in.NewDict();
   for (const KeywordArgument& keyword : arguments.keyword) {
-    if (in.failed()) return Value();
-    in.Insert(names.dict, Value::String(keyword.name), keyword.value);
+    if (in.failed()) return JinjaValue();
+    in.Insert(names.dict, JinjaValue::String(keyword.name), keyword.value);
   }
   return FormatPercent(in, format, names);
 }
 
 // What json.dumps makes of its argument `indent`.
-void SetIndent(JinjaInterpreter& in, const Value& indent, JsonStyle* style) {
+void SetIndent(JinjaInterpreter& in, const JinjaValue& indent, JsonStyle* style) {
   if (indent.is_none()) return;
   style->has_indent = true;
   style->item_separator = ",";
@@ -255,16 +257,16 @@ void SetIndent(JinjaInterpreter& in, const Value& indent, JsonStyle* style) {
   }
 }
 
-Value ToJson(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue ToJson(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "tojson", arguments, 0,
                              {"ensure_ascii", "indent", "separators", "sort_keys"});
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   JsonStyle style;
   style.ensure_ascii = bound.Bool(0, false);
   if (bound.given(1)) SetIndent(in, bound[1], &style);
   if (bound.given(2) && !bound[2].is_none()) {
-    std::span<const Value> separators;
-    if (!in.Items(bound[2], &separators)) return Value();
+    std::span<const JinjaValue> separators;
+    if (!in.Items(bound[2], &separators)) return JinjaValue();
     if (separators.size() != 2 || !separators[0].is_string() || !separators[1].is_string()) {
       return in.Fail("tojson: argument 'separators' must be two strings");
     }
@@ -273,31 +275,31 @@ Value ToJson(JinjaInterpreter& in, const Value& value, const Arguments& argument
   }
   style.sort_keys = bound.Bool(3, false);
   std::string text;
-  return !in.failed() && AppendJson(in, value, style, &text) ? in.NewString(text) : Value();
+  return !in.failed() && AppendJson(in, value, style, &text) ? in.NewString(text) : JinjaValue();
 }
 
-Value Abs(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Abs(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "abs", arguments, 0, {});
-  if (value.is(ValueKind::kFloat)) return Value::Float(std::abs(value.real));
+  if (value.is(ValueKind::kFloat)) return JinjaValue::Float(std::abs(value.real));
   if (!value.is_integral()) return in.FailOperands("abs", value, value);
-  if (value.integral() >= 0) return Value::Int(value.integral());
-  return in.Binary(Operator::kSubtract, Value::Int(0), value);
+  if (value.integral() >= 0) return JinjaValue::Int(value.integral());
+  return in.Binary(Operator::kSubtract, JinjaValue::Int(0), value);
 }
 
 // int(value) of a number; `otherwise` for what is none.
-Value IntOfFloat(JinjaInterpreter& in, double value, const Value& otherwise) {
+JinjaValue IntOfFloat(JinjaInterpreter& in, double value, const JinjaValue& otherwise) {
   if (std::isnan(value) || std::isinf(value)) return otherwise;
   if (!(std::abs(value) < 9223372036854775808.0)) return in.Fail("an integer is beyond 64 bits");
-  return Value::Int(static_cast<int64_t>(value));
+  return JinjaValue::Int(static_cast<int64_t>(value));
 }
 
-Value IntFilter(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue IntFilter(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "int", arguments, 0, {"default", "base"});
-  const Value otherwise = bound.given(0) ? bound[0] : Value::Int(0);
+  const JinjaValue otherwise = bound.given(0) ? bound[0] : JinjaValue::Int(0);
   const int64_t base = bound.Int(1, 10);
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (value.is_undefined()) return in.FailOperands("int", value, value);
-  if (value.is_integral()) return Value::Int(value.integral());
+  if (value.is_integral()) return JinjaValue::Int(value.integral());
   if (value.is(ValueKind::kFloat)) {
     if (std::isinf(value.real)) return in.Fail("an infinite number has no integer");
     return IntOfFloat(in, value.real, otherwise);
@@ -306,19 +308,19 @@ Value IntFilter(JinjaInterpreter& in, const Value& value, const Arguments& argum
   bool overflows = false;
   const std::optional<int64_t> number = ParseInt(value.str(), base, &overflows);
   if (overflows) return in.Fail("an integer is beyond 64 bits");
-  if (number.has_value()) return Value::Int(*number);
+  if (number.has_value()) return JinjaValue::Int(*number);
   const std::optional<double> real = ParseFloat(value.str());
   return real.has_value() ? IntOfFloat(in, *real, otherwise) : otherwise;
 }
 
-Value FloatFilter(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue FloatFilter(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "float", arguments, 0, {"default"});
-  const Value otherwise = bound.given(0) ? bound[0] : Value::Float(0);
+  const JinjaValue otherwise = bound.given(0) ? bound[0] : JinjaValue::Float(0);
   if (value.is_undefined()) return in.FailOperands("float", value, value);
-  if (value.is_number()) return Value::Float(value.number());
+  if (value.is_number()) return JinjaValue::Float(value.number());
   if (!value.is_string()) return otherwise;
   const std::optional<double> real = ParseFloat(value.str());
-  return real.has_value() ? Value::Float(*real) : otherwise;
+  return real.has_value() ? JinjaValue::Float(*real) : otherwise;
 }
 
 // round(value, places) for places below 0: half to even, of a number that is exact.
@@ -336,60 +338,62 @@ int64_t RoundedInteger(int64_t value, int64_t places) {
   return quotient * unit;
 }
 
-Value Round(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Round(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "round", arguments, 0, {"precision", "method"});
   const int64_t places = bound.Int(0, 0);
   const absl::string_view method = bound.Text(1, "common");
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (method != "common" && method != "ceil" && method != "floor") {
     return in.Fail("round: method must be common, ceil or floor");
   }
   if (!value.is_number()) return in.FailOperands("round", value, value);
   if (places > 300 || places < -300) return in.Fail("round: precision is out of range");
   if (method != "common") {
-    const Value scale = in.Binary(Operator::kPower, Value::Int(10), Value::Int(places));
-    const Value scaled = in.Binary(Operator::kMultiply, value, scale);
-    if (in.failed()) return Value();
+    const JinjaValue scale =
+        in.Binary(Operator::kPower, JinjaValue::Int(10), JinjaValue::Int(places));
+    const JinjaValue scaled = in.Binary(Operator::kMultiply, value, scale);
+    if (in.failed()) return JinjaValue();
     if (scaled.is_integral()) return in.Binary(Operator::kDivide, scaled, scale);
     const double whole = method == "ceil" ? std::ceil(scaled.real) : std::floor(scaled.real);
     if (!std::isfinite(whole)) return in.Fail("a number is out of range");
     // Whole numbers have no -0.
-    return in.Binary(Operator::kDivide, Value::Float(whole + 0.0), scale);
+    return in.Binary(Operator::kDivide, JinjaValue::Float(whole + 0.0), scale);
   }
   if (value.is_integral()) {
-    return Value::Int(places >= 0 ? value.integral() : RoundedInteger(value.integral(), places));
+    return JinjaValue::Int(places >= 0 ? value.integral()
+                                       : RoundedInteger(value.integral(), places));
   }
   if (!std::isfinite(value.real)) return value;
   if (places < 0) {
     const double unit = std::pow(10.0, static_cast<double>(-places));
-    return Value::Float(std::nearbyint(value.real / unit) * unit);
+    return JinjaValue::Float(std::nearbyint(value.real / unit) * unit);
   }
   std::array<char, 700> digits;
   std::snprintf(digits.data(), digits.size(), "%.*f", static_cast<int>(places), value.real);
-  return Value::Float(std::strtod(digits.data(), nullptr));
+  return JinjaValue::Float(std::strtod(digits.data(), nullptr));
 }
 
-Value Default(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Default(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "default", arguments, 0, {"default_value", "boolean"});
   const bool replaces = value.is_undefined() || (bound.Bool(1, false) && !IsTrue(value));
   if (!replaces) return value;
-  return bound.given(0) ? bound[0] : Value::String("");
+  return bound.given(0) ? bound[0] : JinjaValue::String("");
 }
 
-Value Attr(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Attr(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "attr", arguments, 1, {"name"});
   const absl::string_view name = bound.Text(0, "");
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   bool found = false;
-  const Value attribute = in.PythonAttribute(value, name, &found);
-  return found ? attribute : Value::Undefined(name);
+  const JinjaValue attribute = in.PythonAttribute(value, name, &found);
+  return found ? attribute : JinjaValue::Undefined(name);
 }
 
-Value Length(JinjaInterpreter& in, const Value& value, const Arguments& arguments) {
+JinjaValue Length(JinjaInterpreter& in, const JinjaValue& value, const Arguments& arguments) {
   const BoundArguments bound(&in, "length", arguments, 0, {});
   const int64_t length = in.Length(value);
   if (length < 0) return in.Fail(absl::StrCat("a ", TypeName(value), " has no length"));
-  return Value::Int(length);
+  return JinjaValue::Int(length);
 }
 
 constexpr NamedFilter kValueFilters[] = {
@@ -440,14 +444,15 @@ int FindFilter(absl::string_view name) {
   return -1;
 }
 
-Value CallFilter(JinjaInterpreter& in, int index, const Value& value, const Arguments& arguments) {
+JinjaValue CallFilter(JinjaInterpreter& in, int index, const JinjaValue& value,
+                      const Arguments& arguments) {
   const NamedFilter& filter = FilterAt(index);
-  if (!in.Charge(1)) return Value();
+  if (!in.Charge(1)) return JinjaValue();
   if (value.is_string() && value.is_markup && !filter.takes_markup) {
     return in.Fail(absl::StrCat(filter.name, " of escaped text is not supported"));
   }
-  const Value result = filter.function(in, value, arguments);
-  return in.failed() ? Value() : result;
+  const JinjaValue result = filter.function(in, value, arguments);
+  return in.failed() ? JinjaValue() : result;
 }
 
 }  // namespace stampmill

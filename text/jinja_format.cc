@@ -31,7 +31,7 @@ struct Conversion {
 
 class PercentFormatter {
  public:
-  PercentFormatter(JinjaInterpreter* in, absl::string_view format, const Value& right)
+  PercentFormatter(JinjaInterpreter* in, absl::string_view format, const JinjaValue& right)
       : in_(*in), rest_(format), right_(right) {
     is_mapping_ = right.is(ValueKind::kDict);
     if (right.is(ValueKind::kTuple)) {
@@ -41,14 +41,14 @@ class PercentFormatter {
     }
   }
 
-  Value Run() {
+  JinjaValue Run() {
     while (!rest_.empty() && !in_.failed()) {
       const size_t percent = std::min(rest_.find('%'), rest_.size());
       absl::StrAppend(&out_, rest_.substr(0, percent));
       rest_.remove_prefix(percent);
       if (!rest_.empty()) One();
     }
-    if (in_.failed()) return Value();
+    if (in_.failed()) return JinjaValue();
     const bool all_used = next_ >= values_.size() || is_mapping_ || used_names_ ||
                           (!right_.is(ValueKind::kTuple) && right_.is(ValueKind::kList));
     if (!all_used) return in_.Fail("not all values are used by the format");
@@ -66,12 +66,12 @@ class PercentFormatter {
     return c;
   }
 
-  Value NextValue() {
+  JinjaValue NextValue() {
     if (next_ < values_.size()) return values_[next_++];
     return in_.Fail("a format has more conversions than values");
   }
 
-  Value NamedValue() {
+  JinjaValue NamedValue() {
     const size_t end = rest_.find(')');
     if (end == absl::string_view::npos) return in_.Fail("a format ends within a name");
     const absl::string_view name = rest_.substr(0, end);
@@ -89,7 +89,7 @@ class PercentFormatter {
     int64_t number = 0;
     if (!rest_.empty() && rest_.front() == '*') {
       rest_.remove_prefix(1);
-      const Value value = NextValue();
+      const JinjaValue value = NextValue();
       if (!value.is_integral()) {
         in_.Fail("* in a format needs an integer");
         return 0;
@@ -110,7 +110,7 @@ class PercentFormatter {
     Take();  // %
     Conversion c;
     bool has_name = false;
-    Value value;
+    JinjaValue value;
     if (!rest_.empty() && rest_.front() == '(') {
       Take();
       has_name = true;
@@ -161,7 +161,7 @@ class PercentFormatter {
     if (!in_.failed() && in_.ChargeScan(static_cast<size_t>(c.width))) Convert(c, value);
   }
 
-  void Convert(const Conversion& c, const Value& value) {
+  void Convert(const Conversion& c, const JinjaValue& value) {
     std::string text;
     switch (c.letter) {
       case 's':
@@ -203,7 +203,7 @@ class PercentFormatter {
     }
   }
 
-  void ConvertInteger(const Conversion& c, const Value& value) {
+  void ConvertInteger(const Conversion& c, const JinjaValue& value) {
     int64_t number = 0;
     const bool is_decimal = c.letter == 'd' || c.letter == 'i' || c.letter == 'u';
     if (value.is_integral()) {
@@ -236,7 +236,7 @@ class PercentFormatter {
     Pad(c, sign + body, sign.size());
   }
 
-  void ConvertFloat(const Conversion& c, const Value& value) {
+  void ConvertFloat(const Conversion& c, const JinjaValue& value) {
     if (!value.is_number()) {
       if (value.is_undefined()) {
         in_.FailOperands("%", value, value);
@@ -279,10 +279,10 @@ class PercentFormatter {
 
   JinjaInterpreter& in_;
   absl::string_view rest_;
-  const Value right_;
+  const JinjaValue right_;
   bool is_mapping_ = false;
   bool used_names_ = false;
-  std::span<const Value> values_;
+  std::span<const JinjaValue> values_;
   size_t next_ = 0;
   std::string out_;
 };
@@ -293,7 +293,7 @@ class BraceFormatter {
   BraceFormatter(JinjaInterpreter* in, absl::string_view format, const Arguments& arguments)
       : in_(*in), rest_(format), arguments_(arguments) {}
 
-  Value Run() {
+  JinjaValue Run() {
     while (!rest_.empty() && !in_.failed()) {
       const size_t brace = std::min(rest_.find_first_of("{}"), rest_.size());
       absl::StrAppend(&out_, rest_.substr(0, brace));
@@ -309,7 +309,7 @@ class BraceFormatter {
         Field();
       }
     }
-    return in_.failed() ? Value() : in_.NewString(out_);
+    return in_.failed() ? JinjaValue() : in_.NewString(out_);
   }
 
  private:
@@ -327,7 +327,7 @@ class BraceFormatter {
     }
     const absl::string_view name = field.substr(0, field.find_first_of(".["));
     field.remove_prefix(name.size());
-    Value value = Argument(name);
+    JinjaValue value = Argument(name);
     while (!field.empty() && !in_.failed()) {
       if (field[0] == '.') {
         const absl::string_view part = field.substr(1, field.find_first_of(".[", 1) - 1);
@@ -345,13 +345,14 @@ class BraceFormatter {
         const std::optional<int64_t> index =
             is_index ? ParseInt(key, 10, &overflows) : std::nullopt;
         field.remove_prefix(close + 1);
-        value = in_.GetItem(value, index.has_value() ? Value::Int(*index) : in_.NewString(key));
+        value =
+            in_.GetItem(value, index.has_value() ? JinjaValue::Int(*index) : in_.NewString(key));
       }
     }
     if (!in_.failed()) in_.AppendString(value, &out_);
   }
 
-  Value Argument(absl::string_view name) {
+  JinjaValue Argument(absl::string_view name) {
     bool overflows = false;
     const std::optional<int64_t> given = ParseInt(name, 10, &overflows);
     if (name.empty() || given.has_value()) {
@@ -380,13 +381,14 @@ class BraceFormatter {
 
 }  // namespace
 
-Value FormatPercent(JinjaInterpreter& in, absl::string_view format, const Value& right) {
-  if (in.failed() || !in.ChargeScan(format.size())) return Value();
+JinjaValue FormatPercent(JinjaInterpreter& in, absl::string_view format, const JinjaValue& right) {
+  if (in.failed() || !in.ChargeScan(format.size())) return JinjaValue();
   return PercentFormatter(&in, format, right).Run();
 }
 
-Value FormatBraces(JinjaInterpreter& in, absl::string_view format, const Arguments& arguments) {
-  if (in.failed() || !in.ChargeScan(format.size())) return Value();
+JinjaValue FormatBraces(JinjaInterpreter& in, absl::string_view format,
+                        const Arguments& arguments) {
+  if (in.failed() || !in.ChargeScan(format.size())) return JinjaValue();
   return BraceFormatter(&in, format, arguments).Run();
 }
 

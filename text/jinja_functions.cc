@@ -28,67 +28,67 @@ constexpr std::pair<absl::string_view, Builtin> kBuiltins[] = {
     {"strftime_now", Builtin::kStrftimeNow},
 };
 
-Value MakeRange(JinjaInterpreter& in, const Arguments& arguments) {
+JinjaValue MakeRange(JinjaInterpreter& in, const Arguments& arguments) {
   const BoundArguments bound(&in, "range", arguments, 1, {"/start", "/stop", "/step"});
-  for (const Value& value : arguments.positional) {
+  for (const JinjaValue& value : arguments.positional) {
     if (value.is_undefined()) return in.FailOperands("range", value, value);
   }
   const bool has_start = bound.given(1);
   const int64_t start = has_start ? bound.Int(0, 0) : 0;
   const int64_t stop = has_start ? bound.Int(1, 0) : bound.Int(0, 0);
   const int64_t step = bound.Int(2, 1);
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (step == 0) return in.Fail("range has step 0");
   const __int128 distance =
       step > 0 ? static_cast<__int128>(stop) - start : static_cast<__int128>(start) - stop;
   const __int128 by = step > 0 ? step : -static_cast<__int128>(step);
   const __int128 size = distance <= 0 ? 0 : (distance - 1) / by + 1;
   if (size > kRangeMax) return in.Fail(absl::StrCat("range has more than ", kRangeMax, " items"));
-  Value result = Value::Of(ValueKind::kRange);
-  result.range =
-      in.New(Range{.start = start, .stop = stop, .step = step, .size = static_cast<int64_t>(size)});
+  JinjaValue result = JinjaValue::Of(ValueKind::kRange);
+  result.range = in.New(
+      JinjaRange{.start = start, .stop = stop, .step = step, .size = static_cast<int64_t>(size)});
   return result;
 }
 
 // dict(mapping or pairs, names...), as both dict and namespace take them.
-Value MakeDict(JinjaInterpreter& in, const Arguments& arguments) {
-  const Value result = in.NewDict();
+JinjaValue MakeDict(JinjaInterpreter& in, const Arguments& arguments) {
+  const JinjaValue result = in.NewDict();
   if (arguments.positional.size() > 1) {
     return in.Fail(
         absl::StrCat("dict takes at most 1 argument, got ", arguments.positional.size()));
   }
   if (!arguments.positional.empty()) {
-    Value pairs = arguments.positional[0];
+    JinjaValue pairs = arguments.positional[0];
     if (pairs.is(ValueKind::kDict)) pairs.kind = ValueKind::kItemsView;
-    std::span<const Value> items;
-    if (!in.Items(pairs, &items)) return Value();
-    for (const Value& item : items) {
-      std::span<const Value> pair;
-      if (!in.Items(item, &pair)) return Value();
+    std::span<const JinjaValue> items;
+    if (!in.Items(pairs, &items)) return JinjaValue();
+    for (const JinjaValue& item : items) {
+      std::span<const JinjaValue> pair;
+      if (!in.Items(item, &pair)) return JinjaValue();
       if (pair.size() != 2) return in.Fail("dict needs pairs");
       in.Insert(result.dict, pair[0], pair[1]);
     }
   }
   for (const KeywordArgument& keyword : arguments.keyword) {
-    if (in.failed()) return Value();
-    in.Insert(result.dict, Value::String(keyword.name), keyword.value);
+    if (in.failed()) return JinjaValue();
+    in.Insert(result.dict, JinjaValue::String(keyword.name), keyword.value);
   }
   return result;
 }
 
-Value MakeCycler(JinjaInterpreter& in, const Arguments& arguments) {
+JinjaValue MakeCycler(JinjaInterpreter& in, const Arguments& arguments) {
   if (!arguments.keyword.empty()) return in.Fail("cycler takes no keywords");
   if (arguments.positional.empty()) return in.Fail("cycler needs at least one item");
-  const Value items = in.NewList(arguments.positional);
-  Value result = Value::Of(ValueKind::kCycler);
+  const JinjaValue items = in.NewList(arguments.positional);
+  JinjaValue result = JinjaValue::Of(ValueKind::kCycler);
   result.cycler = in.New(Cycler{.items = items.items, .size = items.size});
   return result;
 }
 
-Value RaiseException(JinjaInterpreter& in, const Arguments& arguments) {
+JinjaValue RaiseException(JinjaInterpreter& in, const Arguments& arguments) {
   const BoundArguments bound(&in, "raise_exception", arguments, 1, {"message"});
   std::string message;
-  if (in.failed() || !in.AppendString(bound[0], &message)) return Value();
+  if (in.failed() || !in.AppendString(bound[0], &message)) return JinjaValue();
   return in.Fail(absl::StrCat("the template raised: ", message));
 }
 
@@ -111,10 +111,10 @@ std::string WithoutZone(absl::string_view format) {
   return result;
 }
 
-Value StrftimeNow(JinjaInterpreter& in, const Arguments& arguments) {
+JinjaValue StrftimeNow(JinjaInterpreter& in, const Arguments& arguments) {
   const BoundArguments bound(&in, "strftime_now", arguments, 1, {"format"});
   const absl::string_view format = bound.Text(0, "");
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (format.size() > kTimeFormatBytesMax || format.find('\0') != absl::string_view::npos) {
     return in.Fail(absl::StrCat("strftime_now: format has ", format.size(),
                                 " bytes or a NUL, limit ", kTimeFormatBytesMax));
@@ -142,14 +142,14 @@ bool FindBuiltin(absl::string_view name, Builtin* builtin) {
   return false;
 }
 
-Value CallBuiltin(JinjaInterpreter& in, Builtin builtin, const Arguments& arguments) {
+JinjaValue CallBuiltin(JinjaInterpreter& in, Builtin builtin, const Arguments& arguments) {
   switch (builtin) {
     case Builtin::kRange:
       return MakeRange(in, arguments);
     case Builtin::kDict:
       return MakeDict(in, arguments);
     case Builtin::kNamespace: {
-      Value result = MakeDict(in, arguments);
+      JinjaValue result = MakeDict(in, arguments);
       if (!in.failed()) result.kind = ValueKind::kNamespace;
       return result;
     }
@@ -157,8 +157,9 @@ Value CallBuiltin(JinjaInterpreter& in, Builtin builtin, const Arguments& argume
       return MakeCycler(in, arguments);
     case Builtin::kJoiner: {
       const BoundArguments bound(&in, "joiner", arguments, 0, {"sep"});
-      Value result = Value::Of(ValueKind::kJoiner);
-      result.joiner = in.New(Joiner{.separator = bound.given(0) ? bound[0] : Value::String(", ")});
+      JinjaValue result = JinjaValue::Of(ValueKind::kJoiner);
+      result.joiner =
+          in.New(Joiner{.separator = bound.given(0) ? bound[0] : JinjaValue::String(", ")});
       return result;
     }
     case Builtin::kRaiseException:
@@ -166,7 +167,7 @@ Value CallBuiltin(JinjaInterpreter& in, Builtin builtin, const Arguments& argume
     case Builtin::kStrftimeNow:
       return StrftimeNow(in, arguments);
   }
-  return Value();
+  return JinjaValue();
 }
 
 }  // namespace stampmill

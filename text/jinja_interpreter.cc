@@ -36,18 +36,18 @@ absl::StatusOr<std::string> JinjaInterpreter::Run() {
   return std::move(out_);
 }
 
-Value JinjaInterpreter::Fail(absl::string_view what) {
+JinjaValue JinjaInterpreter::Fail(absl::string_view what) {
   if (status_.ok()) {
     status_ = absl::InvalidArgumentError(absl::StrCat("line ", line_, ": ", what));
   }
-  return Value();
+  return JinjaValue();
 }
 
 void JinjaInterpreter::FailDepth() {
   Fail(absl::StrCat("nested more than ", options_.limits.depth_max, " levels deep"));
 }
 
-Value JinjaInterpreter::FailMemory() {
+JinjaValue JinjaInterpreter::FailMemory() {
   return Fail(absl::StrCat("values take more than ", options_.limits.value_bytes_max, " bytes"));
 }
 
@@ -63,41 +63,41 @@ bool JinjaInterpreter::Charge(int64_t steps) {
 
 // -- values
 
-Value JinjaInterpreter::NewString(absl::string_view text) {
-  if (text.empty()) return Value::String("");
-  if (!ChargeScan(text.size())) return Value();
+JinjaValue JinjaInterpreter::NewString(absl::string_view text) {
+  if (text.empty()) return JinjaValue::String("");
+  if (!ChargeScan(text.size())) return JinjaValue();
   char* const copy = arena_.AllocateArray<char>(text.size());
   if (copy == nullptr) return FailMemory();
   std::copy(text.begin(), text.end(), copy);
-  return Value::String(absl::string_view(copy, text.size()));
+  return JinjaValue::String(absl::string_view(copy, text.size()));
 }
 
-Value JinjaInterpreter::NewSequence(ValueKind kind, std::span<const Value> items) {
-  if (!Charge(static_cast<int64_t>(items.size() / 16) + 1)) return Value();
-  Value* const copy = arena_.AllocateArray<Value>(items.size());
+JinjaValue JinjaInterpreter::NewSequence(ValueKind kind, std::span<const JinjaValue> items) {
+  if (!Charge(static_cast<int64_t>(items.size() / 16) + 1)) return JinjaValue();
+  JinjaValue* const copy = arena_.AllocateArray<JinjaValue>(items.size());
   if (copy == nullptr) return FailMemory();
   std::copy(items.begin(), items.end(), copy);
-  Value result = Value::Of(kind);
+  JinjaValue result = JinjaValue::Of(kind);
   result.size = static_cast<uint32_t>(items.size());
   result.items = copy;
   return result;
 }
 
-Value JinjaInterpreter::NewIterator(std::span<const Value> items) {
-  const Value list = NewList(items);
-  if (failed()) return Value();
-  Value result = Value::Of(ValueKind::kIterator);
+JinjaValue JinjaInterpreter::NewIterator(std::span<const JinjaValue> items) {
+  const JinjaValue list = NewList(items);
+  if (failed()) return JinjaValue();
+  JinjaValue result = JinjaValue::Of(ValueKind::kIterator);
   result.iterator = New(Iterator{.items = list.items, .size = list.size});
   return result;
 }
 
-Value JinjaInterpreter::NewDict() {
-  Value result = Value::Of(ValueKind::kDict);
+JinjaValue JinjaInterpreter::NewDict() {
+  JinjaValue result = JinjaValue::Of(ValueKind::kDict);
   result.dict = New(Dict());
   return result;
 }
 
-void JinjaInterpreter::Insert(Dict* dict, const Value& key, const Value& value) {
+void JinjaInterpreter::Insert(Dict* dict, const JinjaValue& key, const JinjaValue& value) {
   if (!Charge(1)) return;
   if (!IsHashable(key)) {
     Fail(absl::StrCat("a ", TypeName(key), " cannot be a key"));
@@ -141,39 +141,39 @@ void JinjaInterpreter::Insert(Dict* dict, const Value& key, const Value& value) 
   }
 }
 
-Value JinjaInterpreter::FromJson(const boost::json::value& json) {
+JinjaValue JinjaInterpreter::FromJson(const boost::json::value& json) {
   const Level level(this);
-  if (!Charge(1)) return Value();
+  if (!Charge(1)) return JinjaValue();
   switch (json.kind()) {
     case boost::json::kind::null:
-      return Value::None();
+      return JinjaValue::None();
     case boost::json::kind::bool_:
-      return Value::Bool(json.get_bool());
+      return JinjaValue::Bool(json.get_bool());
     case boost::json::kind::int64:
-      return Value::Int(json.get_int64());
+      return JinjaValue::Int(json.get_int64());
     case boost::json::kind::uint64: {
       const uint64_t number = json.get_uint64();
-      if (number <= uint64_t{INT64_MAX}) return Value::Int(static_cast<int64_t>(number));
-      Value result = Value::Of(ValueKind::kUnsigned);
+      if (number <= uint64_t{INT64_MAX}) return JinjaValue::Int(static_cast<int64_t>(number));
+      JinjaValue result = JinjaValue::Of(ValueKind::kUnsigned);
       result.unsigned_integer = number;
       return result;
     }
     case boost::json::kind::double_:
-      return Value::Float(json.get_double());
+      return JinjaValue::Float(json.get_double());
     case boost::json::kind::string: {
       const boost::json::string& text = json.get_string();
       const absl::string_view view(text.data(), text.size());
-      if (!ChargeScan(view.size())) return Value();
+      if (!ChargeScan(view.size())) return JinjaValue();
       if (view.size() > options_.limits.value_bytes_max) return FailMemory();
       if (!IsUtf8(view)) return Fail("a text of the context is not UTF-8");
-      return Value::String(view);
+      return JinjaValue::String(view);
     }
     case boost::json::kind::array: {
       const boost::json::array& array = json.get_array();
-      Value* const items = arena_.AllocateArray<Value>(array.size());
+      JinjaValue* const items = arena_.AllocateArray<JinjaValue>(array.size());
       if (items == nullptr) return FailMemory();
       for (size_t i = 0; i < array.size(); ++i) items[i] = FromJson(array[i]);
-      Value result = Value::Of(ValueKind::kList);
+      JinjaValue result = JinjaValue::Of(ValueKind::kList);
       result.size = static_cast<uint32_t>(array.size());
       result.items = items;
       return result;
@@ -181,33 +181,35 @@ Value JinjaInterpreter::FromJson(const boost::json::value& json) {
     case boost::json::kind::object:
       return FromJsonObject(json.get_object());
   }
-  return Value();
+  return JinjaValue();
 }
 
-Value JinjaInterpreter::FromJsonObject(const boost::json::object& json) {
-  const Value result = NewDict();
+JinjaValue JinjaInterpreter::FromJsonObject(const boost::json::object& json) {
+  const JinjaValue result = NewDict();
   for (const auto& [key, value] : json) {
-    if (failed()) return Value();
+    if (failed()) return JinjaValue();
     const absl::string_view name(key.data(), key.size());
     if (!IsUtf8(name)) return Fail("a key of the context is not UTF-8");
-    Insert(result.dict, Value::String(name), FromJson(value));
+    Insert(result.dict, JinjaValue::String(name), FromJson(value));
   }
   return result;
 }
 
 // -- variables
 
-Scope* JinjaInterpreter::NewScope(Scope* parent) { return New(Scope{.parent = parent}); }
+JinjaScope* JinjaInterpreter::NewScope(JinjaScope* parent) {
+  return New(JinjaScope{.parent = parent});
+}
 
 void JinjaInterpreter::EnterBody(const Statement& statement, size_t body) {
   if (failed() || statement.hidden.empty()) return;
   for (const uint32_t variable : statement.hidden[body]) {
-    Assign(variable, Value::Undefined(program_.variables[variable]));
+    Assign(variable, JinjaValue::Undefined(program_.variables[variable]));
   }
 }
 
-Value JinjaInterpreter::Lookup(uint32_t variable) {
-  for (const Scope* scope = scope_; scope != nullptr; scope = scope->parent) {
+JinjaValue JinjaInterpreter::Lookup(uint32_t variable) {
+  for (const JinjaScope* scope = scope_; scope != nullptr; scope = scope->parent) {
     for (uint32_t i = 0; i < scope->size; ++i) {
       if (scope->bindings[i].variable == variable) return scope->bindings[i].value;
     }
@@ -220,16 +222,16 @@ Value JinjaInterpreter::Lookup(uint32_t variable) {
     if (const boost::json::value* const json = context_.if_contains(name); json != nullptr) {
       global.value = FromJson(*json);
     } else if (FindBuiltin(name, &builtin)) {
-      global.value = Value::Of(ValueKind::kFunction);
+      global.value = JinjaValue::Of(ValueKind::kFunction);
       global.value.function = builtin;
     } else {
       global.state = Global::kMissing;
     }
   }
-  return global.state == Global::kSet ? global.value : Value::Undefined(name);
+  return global.state == Global::kSet ? global.value : JinjaValue::Undefined(name);
 }
 
-void JinjaInterpreter::Assign(uint32_t variable, const Value& value) {
+void JinjaInterpreter::Assign(uint32_t variable, const JinjaValue& value) {
   if (failed()) return;
   if (scope_ == nullptr) {
     globals_[variable] = {.value = value, .state = Global::kSet};
@@ -243,7 +245,7 @@ void JinjaInterpreter::Assign(uint32_t variable, const Value& value) {
   }
   if (scope_->size == scope_->capacity) {
     const uint32_t capacity = scope_->capacity == 0 ? 4 : 2 * scope_->capacity;
-    Scope::Binding* const bindings = arena_.AllocateArray<Scope::Binding>(capacity);
+    JinjaScope::Binding* const bindings = arena_.AllocateArray<JinjaScope::Binding>(capacity);
     if (bindings == nullptr) {
       FailMemory();
       return;
@@ -255,18 +257,18 @@ void JinjaInterpreter::Assign(uint32_t variable, const Value& value) {
   scope_->bindings[scope_->size++] = {.variable = variable, .value = value};
 }
 
-void JinjaInterpreter::AssignTarget(const Expr& target, const Value& value) {
+void JinjaInterpreter::AssignTarget(const JinjaExpr& target, const JinjaValue& value) {
   if (failed()) return;
   if (target.kind == ExprKind::kVariable) return Assign(target.variable, value);
   if (target.kind == ExprKind::kNamespaceField) {
-    const Value object = Lookup(target.variable);
+    const JinjaValue object = Lookup(target.variable);
     if (!object.is(ValueKind::kNamespace)) {
       Fail(absl::StrCat("cannot set '", target.name, "' of what is no namespace"));
       return;
     }
-    return Insert(object.dict, Value::String(target.name), value);
+    return Insert(object.dict, JinjaValue::String(target.name), value);
   }
-  std::span<const Value> items;
+  std::span<const JinjaValue> items;
   if (!Items(value, &items)) return;
   if (items.size() != target.operands.size()) {
     Fail(absl::StrCat("cannot unpack ", items.size(), " values into ", target.operands.size()));
@@ -296,7 +298,7 @@ JinjaInterpreter::Flow JinjaInterpreter::Execute(const Statement& statement) {
       CheckOutput();
       break;
     case StatementKind::kPrint:
-      for (const Expr* const expr : statement.expressions) Print(Evaluate(*expr));
+      for (const JinjaExpr* const expr : statement.expressions) Print(Evaluate(*expr));
       break;
     case StatementKind::kIf:
       return ExecuteIf(statement);
@@ -308,7 +310,7 @@ JinjaInterpreter::Flow JinjaInterpreter::Execute(const Statement& statement) {
     case StatementKind::kSetBlock:
       return ExecuteSetBlock(statement);
     case StatementKind::kMacro: {
-      Value macro = Value::Of(ValueKind::kMacro);
+      JinjaValue macro = JinjaValue::Of(ValueKind::kMacro);
       macro.macro = New(Macro{.statement = &statement, .scope = scope_});
       Assign(statement.variable, macro);
       break;
@@ -334,7 +336,7 @@ void JinjaInterpreter::CheckOutput() {
   }
 }
 
-void JinjaInterpreter::Print(const Value& value) {
+void JinjaInterpreter::Print(const JinjaValue& value) {
   if (failed()) return;
   const size_t before = out_.size();
   if (value.is_string()) {
@@ -350,8 +352,8 @@ void JinjaInterpreter::Print(const Value& value) {
   CheckOutput();
 }
 
-Value JinjaInterpreter::TakeOutput(size_t begin) {
-  const Value result = NewString(absl::string_view(out_).substr(begin));
+JinjaValue JinjaInterpreter::TakeOutput(size_t begin) {
+  const JinjaValue result = NewString(absl::string_view(out_).substr(begin));
   out_.resize(begin);
   return result;
 }
@@ -367,9 +369,9 @@ JinjaInterpreter::Flow JinjaInterpreter::ExecuteIf(const Statement& statement) {
 }
 
 JinjaInterpreter::Flow JinjaInterpreter::ExecuteFor(const Statement& statement) {
-  Scope* const outer = scope_;
+  JinjaScope* const outer = scope_;
   LoopState loop = {.statement = &statement, .scope = outer, .condition = statement.expressions[1]};
-  const Value iterable = Evaluate(*statement.expressions[0]);
+  const JinjaValue iterable = Evaluate(*statement.expressions[0]);
   if (failed()) return Flow::kNext;
   if (iterable.is(ValueKind::kIterator)) {
     loop.source = iterable.iterator;
@@ -384,14 +386,14 @@ JinjaInterpreter::Flow JinjaInterpreter::ExecuteFor(const Statement& statement) 
   const auto loop_variable = program_.variable_ids.find("loop");
   bool any_completed = false;
   Flow flow = Flow::kNext;
-  Value item;
-  Scope* turn = nullptr;
+  JinjaValue item;
+  JinjaScope* turn = nullptr;
   while (flow != Flow::kBreak && !failed() && FetchNext(state, &item)) {
     scope_ = turn = TurnScope(statement, outer, turn);
     if (failed()) break;
     EnterBody(statement, 0);
     if (loop_variable != program_.variable_ids.end()) {
-      Value value = Value::Of(ValueKind::kLoop);
+      JinjaValue value = JinjaValue::Of(ValueKind::kLoop);
       value.loop = state;
       Assign(loop_variable->second, value);
     }
@@ -409,13 +411,14 @@ JinjaInterpreter::Flow JinjaInterpreter::ExecuteFor(const Statement& statement) 
   return flow;
 }
 
-Scope* JinjaInterpreter::TurnScope(const Statement& statement, Scope* parent, Scope* last) {
+JinjaScope* JinjaInterpreter::TurnScope(const Statement& statement, JinjaScope* parent,
+                                        JinjaScope* last) {
   if (last == nullptr || statement.makes_macro) return NewScope(parent);
   last->size = 0;
   return last;
 }
 
-bool JinjaInterpreter::FetchNext(LoopState* loop, Value* item) {
+bool JinjaInterpreter::FetchNext(LoopState* loop, JinjaValue* item) {
   if (!PeekNext(loop)) return false;
   loop->has_next = false;
   *item = loop->next;
@@ -431,15 +434,15 @@ bool JinjaInterpreter::PeekNext(LoopState* loop) {
   const size_t size =
       loop->range != nullptr ? static_cast<size_t>(loop->range->size) : loop->items.size();
   while (loop->at < size && Charge(1)) {
-    loop->next =
-        loop->range == nullptr
-            ? loop->items[loop->at]
-            : Value::Int(loop->range->start + static_cast<int64_t>(loop->at) * loop->range->step);
+    loop->next = loop->range == nullptr
+                     ? loop->items[loop->at]
+                     : JinjaValue::Int(loop->range->start +
+                                       static_cast<int64_t>(loop->at) * loop->range->step);
     ++loop->at;
     if (loop->source != nullptr) ++loop->source->at;
     loop->has_next = true;
     if (loop->condition != nullptr) {
-      Scope* const before = scope_;
+      JinjaScope* const before = scope_;
       loop->condition_scope = TurnScope(*loop->statement, loop->scope, loop->condition_scope);
       scope_ = loop->condition_scope;
       if (!failed()) AssignTarget(*loop->statement->targets[0], loop->next);
@@ -460,14 +463,14 @@ int64_t JinjaInterpreter::LoopLength(LoopState* loop) {
   }
   // Only running through what is left tells; it is kept for the loop's own turns.
   const bool had_next = loop->has_next;
-  const Value next = loop->next;
+  const JinjaValue next = loop->next;
   loop->has_next = false;
-  std::vector<Value> rest;
+  std::vector<JinjaValue> rest;
   while (!failed() && PeekNext(loop)) {
     rest.push_back(loop->next);
     loop->has_next = false;
   }
-  const Value list = NewList(rest);
+  const JinjaValue list = NewList(rest);
   if (failed()) return 0;
   loop->has_next = had_next;
   loop->next = next;
@@ -480,10 +483,10 @@ int64_t JinjaInterpreter::LoopLength(LoopState* loop) {
 }
 
 JinjaInterpreter::Flow JinjaInterpreter::ExecuteWith(const Statement& statement) {
-  Scope* const outer = scope_;
-  Scope* const inner = NewScope(outer);
+  JinjaScope* const outer = scope_;
+  JinjaScope* const inner = NewScope(outer);
   for (size_t i = 0; i < statement.targets.size() && !failed(); ++i) {
-    const Value value = Evaluate(*statement.expressions[i]);
+    const JinjaValue value = Evaluate(*statement.expressions[i]);
     scope_ = inner;
     AssignTarget(*statement.targets[i], value);
     scope_ = outer;
@@ -497,12 +500,12 @@ JinjaInterpreter::Flow JinjaInterpreter::ExecuteWith(const Statement& statement)
 }
 
 JinjaInterpreter::Flow JinjaInterpreter::ExecuteSetBlock(const Statement& statement) {
-  Scope* const outer = scope_;
+  JinjaScope* const outer = scope_;
   const size_t begin = out_.size();
   scope_ = NewScope(outer);
   EnterBody(statement, 0);
   const Flow flow = failed() ? Flow::kNext : Execute(statement.bodies[0]);
-  Value value = TakeOutput(begin);
+  JinjaValue value = TakeOutput(begin);
   if (flow == Flow::kNext && statement.expressions[0] != nullptr) {
     value = ApplyFilters(statement.expressions[0], value);
   }
@@ -512,27 +515,27 @@ JinjaInterpreter::Flow JinjaInterpreter::ExecuteSetBlock(const Statement& statem
 }
 
 JinjaInterpreter::Flow JinjaInterpreter::ExecuteFilterBlock(const Statement& statement) {
-  Scope* const outer = scope_;
+  JinjaScope* const outer = scope_;
   const size_t begin = out_.size();
   scope_ = NewScope(outer);
   EnterBody(statement, 0);
   const Flow flow = failed() ? Flow::kNext : Execute(statement.bodies[0]);
-  const Value value = TakeOutput(begin);
+  const JinjaValue value = TakeOutput(begin);
   if (flow == Flow::kNext) Print(ApplyFilters(statement.expressions[0], value));
   scope_ = outer;
   return flow;
 }
 
-Value JinjaInterpreter::ApplyFilters(const Expr* chain, const Value& value) {
+JinjaValue JinjaInterpreter::ApplyFilters(const JinjaExpr* chain, const JinjaValue& value) {
   const Level level(this);
-  if (failed()) return Value();
+  if (failed()) return JinjaValue();
   if (chain->operands[0] == nullptr) return EvaluateFilter(*chain, &value);
-  const Value operand = ApplyFilters(chain->operands[0], value);
+  const JinjaValue operand = ApplyFilters(chain->operands[0], value);
   return EvaluateFilter(*chain, &operand);
 }
 
 void JinjaInterpreter::ExecuteCallBlock(const Statement& statement) {
-  Value caller = Value::Of(ValueKind::kMacro);
+  JinjaValue caller = JinjaValue::Of(ValueKind::kMacro);
   caller.macro = New(Macro{.statement = &statement, .scope = scope_});
   if (failed()) return;
   Print(EvaluateCall(*statement.expressions[0], &caller));
@@ -540,12 +543,12 @@ void JinjaInterpreter::ExecuteCallBlock(const Statement& statement) {
 
 // -- macros
 
-Value JinjaInterpreter::CallMacro(const Macro& macro, const Arguments& arguments) {
+JinjaValue JinjaInterpreter::CallMacro(const Macro& macro, const Arguments& arguments) {
   const Level level(this);
-  Scope* const before = scope_;
+  JinjaScope* const before = scope_;
   scope_ = NewScope(macro.scope);
   EnterBody(*macro.statement, 0);
-  Value result;
+  JinjaValue result;
   if (!failed() && BindParameters(macro.statement->signature, arguments)) {
     const size_t begin = out_.size();
     Execute(macro.statement->bodies[0]);
@@ -559,7 +562,7 @@ bool JinjaInterpreter::BindParameters(const Signature& signature, const Argument
   const size_t count = signature.parameters.size();
   const size_t given = std::min(count, arguments.positional.size());
   std::vector<KeywordArgument> rest(arguments.keyword.begin(), arguments.keyword.end());
-  const auto take = [&rest](absl::string_view name, Value* value) {
+  const auto take = [&rest](absl::string_view name, JinjaValue* value) {
     const auto at = std::find_if(rest.begin(), rest.end(), [name](const KeywordArgument& keyword) {
       return keyword.name == name;
     });
@@ -571,7 +574,7 @@ bool JinjaInterpreter::BindParameters(const Signature& signature, const Argument
   std::vector<size_t> missing;
   for (size_t i = 0; i < count; ++i) {
     const std::string& name = program_.variables[signature.parameters[i]];
-    Value value = Value::Undefined(name);
+    JinjaValue value = JinjaValue::Undefined(name);
     if (i < given) {
       value = arguments.positional[i];
     } else if (!take(name, &value)) {
@@ -579,22 +582,22 @@ bool JinjaInterpreter::BindParameters(const Signature& signature, const Argument
     }
     Assign(signature.parameters[i], value);
   }
-  const auto bind = [this](absl::string_view name, const Value& value) {
+  const auto bind = [this](absl::string_view name, const JinjaValue& value) {
     const auto id = program_.variable_ids.find(std::string(name));
     if (id != program_.variable_ids.end()) Assign(id->second, value);
   };
   if (signature.takes_caller) {
-    Value caller;
+    JinjaValue caller;
     if (!take("caller", &caller) || caller.is_none()) {
-      caller = Value::UndefinedBecause("no caller defined");
+      caller = JinjaValue::UndefinedBecause("no caller defined");
     }
     bind("caller", caller);
   }
   if (signature.takes_kwargs) {
-    const Value kwargs = NewDict();
+    const JinjaValue kwargs = NewDict();
     for (const KeywordArgument& keyword : rest) {
       if (failed()) return false;
-      Insert(kwargs.dict, Value::String(keyword.name), keyword.value);
+      Insert(kwargs.dict, JinjaValue::String(keyword.name), keyword.value);
     }
     bind("kwargs", kwargs);
   } else if (!rest.empty()) {

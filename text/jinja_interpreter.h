@@ -24,13 +24,13 @@
 namespace stampmill {
 
 // Variables of one loop turn, macro call or with; those of the template itself are in an array.
-struct Scope {
+struct JinjaScope {
   struct Binding {
     uint32_t variable;
-    Value value;
+    JinjaValue value;
   };
 
-  Scope* parent = nullptr;
+  JinjaScope* parent = nullptr;
   Binding* bindings = nullptr;
   uint32_t size = 0;
   uint32_t capacity = 0;
@@ -38,29 +38,29 @@ struct Scope {
 
 struct Macro {
   const Statement* statement;
-  Scope* scope;  // where it was defined
+  JinjaScope* scope;  // where it was defined
 };
 
 // A for loop at work: what it has left, and where it stands.
 struct LoopState {
   const Statement* statement = nullptr;
-  Scope* scope = nullptr;  // around the loop
-  std::span<const Value> items;
-  const Range* range = nullptr;  // what it runs through instead of items
+  JinjaScope* scope = nullptr;  // around the loop
+  std::span<const JinjaValue> items;
+  const JinjaRange* range = nullptr;  // what it runs through instead of items
   // A generator that it runs through, whose place moves with the loop's.
   Iterator* source = nullptr;
   size_t at = 0;
-  const Expr* condition = nullptr;  // null once it has been applied to all that is left
-  Scope* condition_scope = nullptr;
+  const JinjaExpr* condition = nullptr;  // null once it has been applied to all that is left
+  JinjaScope* condition_scope = nullptr;
   int64_t index0 = -1;
   int64_t length = -1;  // -1: not known yet
   bool has_next = false;
   bool has_previous = false;
-  Value next;  // looked at ahead of its turn
-  Value current;
-  Value previous;
+  JinjaValue next;  // looked at ahead of its turn
+  JinjaValue current;
+  JinjaValue previous;
   bool has_changed_value = false;
-  Value changed_value;
+  JinjaValue changed_value;
 };
 
 class JinjaInterpreter {
@@ -93,11 +93,11 @@ class JinjaInterpreter {
   bool failed() const { return !status_.ok(); }
 
   // Keeps the error, with the line that is being worked on. Returns undefined.
-  Value Fail(absl::string_view what);
+  JinjaValue Fail(absl::string_view what);
 
-  Value FailMemory();
+  JinjaValue FailMemory();
   // Names the first of both that is undefined, else their types.
-  Value FailOperands(absl::string_view op, const Value& a, const Value& b);
+  JinjaValue FailOperands(absl::string_view op, const JinjaValue& a, const JinjaValue& b);
 
   // False, and failed(), when there are not that many steps left.
   bool Charge(int64_t steps);
@@ -105,16 +105,20 @@ class JinjaInterpreter {
   bool ChargeScan(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 256) + 1); }
   bool ChargeWork(size_t bytes) { return Charge(static_cast<int64_t>(bytes / 16) + 1); }
 
-  Value NewString(absl::string_view text);                          // copies
-  Value NewSequence(ValueKind kind, std::span<const Value> items);  // copies
-  Value NewList(std::span<const Value> items) { return NewSequence(ValueKind::kList, items); }
-  Value NewTuple(std::span<const Value> items) { return NewSequence(ValueKind::kTuple, items); }
-  Value NewPair(const Value& first, const Value& second) {
-    const Value pair[] = {first, second};
+  JinjaValue NewString(absl::string_view text);                               // copies
+  JinjaValue NewSequence(ValueKind kind, std::span<const JinjaValue> items);  // copies
+  JinjaValue NewList(std::span<const JinjaValue> items) {
+    return NewSequence(ValueKind::kList, items);
+  }
+  JinjaValue NewTuple(std::span<const JinjaValue> items) {
+    return NewSequence(ValueKind::kTuple, items);
+  }
+  JinjaValue NewPair(const JinjaValue& first, const JinjaValue& second) {
+    const JinjaValue pair[] = {first, second};
     return NewTuple(pair);
   }
-  Value NewIterator(std::span<const Value> items);  // copies
-  Value NewDict();
+  JinjaValue NewIterator(std::span<const JinjaValue> items);  // copies
+  JinjaValue NewDict();
   // Null when failed. For objects without destructor.
   template <typename T>
   T* New(const T& value) {
@@ -126,45 +130,46 @@ class JinjaInterpreter {
     return new (place) T(value);
   }
   // Sets an entry of a new dict or of a namespace. Fails for keys that cannot be one.
-  void Insert(Dict* dict, const Value& key, const Value& value);
+  void Insert(Dict* dict, const JinjaValue& key, const JinjaValue& value);
 
   // What iterating over `value` gives; a generator is used up. False when failed.
-  bool Items(const Value& value, std::span<const Value>* items);
+  bool Items(const JinjaValue& value, std::span<const JinjaValue>* items);
   // len(value), or -1 where Python has none.
-  int64_t Length(const Value& value);
+  int64_t Length(const JinjaValue& value);
 
   // str(value) and repr(value), appended. False when failed.
-  bool AppendString(const Value& value, std::string* out);
-  bool AppendRepr(const Value& value, std::string* out);
+  bool AppendString(const JinjaValue& value, std::string* out);
+  bool AppendRepr(const JinjaValue& value, std::string* out);
   // str(value), without a copy of what is a string.
-  Value ToString(const Value& value);
+  JinjaValue ToString(const JinjaValue& value);
 
   // Jinja's object.name and object[key].
-  Value GetAttribute(const Value& object, absl::string_view name);
-  Value GetItem(const Value& object, const Value& key);
+  JinjaValue GetAttribute(const JinjaValue& object, absl::string_view name);
+  JinjaValue GetItem(const JinjaValue& object, const JinjaValue& key);
   // Names that are Python attributes of the object; `found` says whether there is one.
-  Value PythonAttribute(const Value& object, absl::string_view name, bool* found);
-  Value GetSlice(const Value& object, const Value& start, const Value& stop, const Value& step);
+  JinjaValue PythonAttribute(const JinjaValue& object, absl::string_view name, bool* found);
+  JinjaValue GetSlice(const JinjaValue& object, const JinjaValue& start, const JinjaValue& stop,
+                      const JinjaValue& step);
 
-  Value Binary(Operator op, const Value& a, const Value& b);
-  bool Compare(Operator op, const Value& a, const Value& b);
-  bool Equal(const Value& a, const Value& b);
+  JinjaValue Binary(Operator op, const JinjaValue& a, const JinjaValue& b);
+  bool Compare(Operator op, const JinjaValue& a, const JinjaValue& b);
+  bool Equal(const JinjaValue& a, const JinjaValue& b);
   // a < b, for sorting.
-  bool Less(const Value& a, const Value& b) { return Compare(Operator::kLess, a, b); }
+  bool Less(const JinjaValue& a, const JinjaValue& b) { return Compare(Operator::kLess, a, b); }
 
-  Value Call(const Value& callee, const Arguments& arguments);
+  JinjaValue Call(const JinjaValue& callee, const Arguments& arguments);
 
  private:
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
 
   void FailDepth();
-  Value FromJson(const boost::json::value& json);
-  Value FromJsonObject(const boost::json::object& json);
+  JinjaValue FromJson(const boost::json::value& json);
+  JinjaValue FromJsonObject(const boost::json::object& json);
 
-  Value Lookup(uint32_t variable);
-  void Assign(uint32_t variable, const Value& value);
-  void AssignTarget(const Expr& target, const Value& value);
-  Scope* NewScope(Scope* parent);
+  JinjaValue Lookup(uint32_t variable);
+  void Assign(uint32_t variable, const JinjaValue& value);
+  void AssignTarget(const JinjaExpr& target, const JinjaValue& value);
+  JinjaScope* NewScope(JinjaScope* parent);
   // Hides in scope_ what `statement` says is undefined at the start of its body.
   void EnterBody(const Statement& statement, size_t body);
 
@@ -176,61 +181,61 @@ class JinjaInterpreter {
   Flow ExecuteSetBlock(const Statement& statement);
   Flow ExecuteFilterBlock(const Statement& statement);
   void ExecuteCallBlock(const Statement& statement);
-  void Print(const Value& value);
+  void Print(const JinjaValue& value);
   void CheckOutput();
 
   // The output since `begin`, taken back.
-  Value TakeOutput(size_t begin);
+  JinjaValue TakeOutput(size_t begin);
   // A chain of filters over `value`, which is the head's operand.
-  Value ApplyFilters(const Expr* chain, const Value& value);
+  JinjaValue ApplyFilters(const JinjaExpr* chain, const JinjaValue& value);
 
-  bool FetchNext(LoopState* loop, Value* item);
+  bool FetchNext(LoopState* loop, JinjaValue* item);
   bool PeekNext(LoopState* loop);
   int64_t LoopLength(LoopState* loop);
   // A scope for one turn; the last turn's again, emptied, unless a macro may have kept it.
-  Scope* TurnScope(const Statement& statement, Scope* parent, Scope* last);
-  Value LoopAttribute(LoopState* loop, absl::string_view name, bool* found);
+  JinjaScope* TurnScope(const Statement& statement, JinjaScope* parent, JinjaScope* last);
+  JinjaValue LoopAttribute(LoopState* loop, absl::string_view name, bool* found);
 
-  Value Evaluate(const Expr& expr);
-  Value EvaluateAll(const Expr& expr);
-  Value EvaluateItem(const Expr& expr);
-  Value EvaluateDict(const Expr& expr);
-  Value EvaluateConcatenation(const Expr& expr);
-  Value EvaluateComparison(const Expr& expr);
-  Value EvaluateConditional(const Expr& expr);
-  Value EvaluateUnary(const Expr& expr);
-  Value EvaluateCall(const Expr& expr, const Value* caller);
-  Value EvaluateFilter(const Expr& expr, const Value* head);
-  Value EvaluateTest(const Expr& expr);
+  JinjaValue Evaluate(const JinjaExpr& expr);
+  JinjaValue EvaluateAll(const JinjaExpr& expr);
+  JinjaValue EvaluateItem(const JinjaExpr& expr);
+  JinjaValue EvaluateDict(const JinjaExpr& expr);
+  JinjaValue EvaluateConcatenation(const JinjaExpr& expr);
+  JinjaValue EvaluateComparison(const JinjaExpr& expr);
+  JinjaValue EvaluateConditional(const JinjaExpr& expr);
+  JinjaValue EvaluateUnary(const JinjaExpr& expr);
+  JinjaValue EvaluateCall(const JinjaExpr& expr, const JinjaValue* caller);
+  JinjaValue EvaluateFilter(const JinjaExpr& expr, const JinjaValue* head);
+  JinjaValue EvaluateTest(const JinjaExpr& expr);
 
   // Arguments as evaluated; the spans of `result` are of this.
   struct ArgumentValues {
-    std::vector<Value> positional;
+    std::vector<JinjaValue> positional;
     std::vector<KeywordArgument> keyword;
     Arguments get() const { return {.positional = positional, .keyword = keyword}; }
   };
-  void EvaluateArguments(const Expr& expr, ArgumentValues* result);
+  void EvaluateArguments(const JinjaExpr& expr, ArgumentValues* result);
 
-  Value CallMacro(const Macro& macro, const Arguments& arguments);
+  JinjaValue CallMacro(const Macro& macro, const Arguments& arguments);
   bool BindParameters(const Signature& signature, const Arguments& arguments);
-  Value CallLoopMethod(LoopState* loop, absl::string_view name, const Arguments& arguments);
-  Value CallCyclerMethod(Cycler* cycler, absl::string_view name, const Arguments& arguments);
+  JinjaValue CallLoopMethod(LoopState* loop, absl::string_view name, const Arguments& arguments);
+  JinjaValue CallCyclerMethod(Cycler* cycler, absl::string_view name, const Arguments& arguments);
 
   // object[key] as Python has it; `found` is false for a TypeError or LookupError.
-  Value PythonItem(const Value& object, const Value& key, bool* found);
+  JinjaValue PythonItem(const JinjaValue& object, const JinjaValue& key, bool* found);
 
-  Value Arithmetic(Operator op, const Value& a, const Value& b);
-  Value IntegerArithmetic(Operator op, int64_t a, int64_t b);
-  Value IntegerPower(int64_t base, int64_t exponent);
-  Value FloatArithmetic(Operator op, double a, double b);
-  Value Add(const Value& a, const Value& b);
-  Value Repeat(const Value& sequence, int64_t times);
-  bool CompareOrder(Operator op, const Value& a, const Value& b);
-  bool Contains(const Value& container, const Value& value);
+  JinjaValue Arithmetic(Operator op, const JinjaValue& a, const JinjaValue& b);
+  JinjaValue IntegerArithmetic(Operator op, int64_t a, int64_t b);
+  JinjaValue IntegerPower(int64_t base, int64_t exponent);
+  JinjaValue FloatArithmetic(Operator op, double a, double b);
+  JinjaValue Add(const JinjaValue& a, const JinjaValue& b);
+  JinjaValue Repeat(const JinjaValue& sequence, int64_t times);
+  bool CompareOrder(Operator op, const JinjaValue& a, const JinjaValue& b);
+  bool Contains(const JinjaValue& container, const JinjaValue& value);
 
-  bool AppendSequence(const Value& value, std::string* out);
+  bool AppendSequence(const JinjaValue& value, std::string* out);
   bool AppendDict(const Dict& dict, std::string* out);
-  bool AppendView(const Value& value, std::string* out);
+  bool AppendView(const JinjaValue& value, std::string* out);
 
   const JinjaProgram& program_;
   const boost::json::object& context_;
@@ -244,11 +249,11 @@ class JinjaInterpreter {
   size_t output_bytes_ = 0;  // all that was ever printed
 
   struct Global {
-    Value value;
+    JinjaValue value;
     enum : uint8_t { kUnknown, kMissing, kSet } state = kUnknown;
   };
   std::vector<Global> globals_;
-  Scope* scope_ = nullptr;
+  JinjaScope* scope_ = nullptr;
 };
 
 // json.dumps as Hugging Face's tojson calls it.
@@ -260,7 +265,8 @@ struct JsonStyle {
   std::string key_separator = ": ";
   bool sort_keys = false;
 };
-bool AppendJson(JinjaInterpreter& in, const Value& value, const JsonStyle& style, std::string* out);
+bool AppendJson(JinjaInterpreter& in, const JinjaValue& value, const JsonStyle& style,
+                std::string* out);
 
 // Python's repr of a text.
 void AppendStringRepr(absl::string_view text, std::string* out);

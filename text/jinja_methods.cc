@@ -17,77 +17,77 @@ namespace stampmill {
 namespace {
 
 // A method of str on its text, which has been charged for.
-using StringMethod = Value (*)(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                               const Arguments& arguments);
+using StringMethod = JinjaValue (*)(JinjaInterpreter& in, absl::string_view name,
+                                    absl::string_view self, const Arguments& arguments);
 
-Value Map(JinjaInterpreter& in, absl::string_view name, const Arguments& arguments,
-          const std::string& result) {
+JinjaValue Map(JinjaInterpreter& in, absl::string_view name, const Arguments& arguments,
+               const std::string& result) {
   const BoundArguments none(&in, name, arguments, 0, {});
   return in.NewString(result);
 }
 
-Value UpperMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                  const Arguments& arguments) {
+JinjaValue UpperMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                       const Arguments& arguments) {
   return Map(in, name, arguments, UpperCase(self));
 }
 
-Value LowerMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                  const Arguments& arguments) {
+JinjaValue LowerMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                       const Arguments& arguments) {
   return Map(in, name, arguments, LowerCase(self));
 }
 
-Value FoldMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                 const Arguments& arguments) {
+JinjaValue FoldMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                      const Arguments& arguments) {
   return Map(in, name, arguments, FoldCase(self));
 }
 
-Value CapitalizeMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                       const Arguments& arguments) {
+JinjaValue CapitalizeMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                            const Arguments& arguments) {
   return Map(in, name, arguments, Capitalize(self));
 }
 
-Value TitleMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                  const Arguments& arguments) {
+JinjaValue TitleMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                       const Arguments& arguments) {
   return Map(in, name, arguments, TitleCase(self));
 }
 
-Value SwapCaseMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                     const Arguments& arguments) {
+JinjaValue SwapCaseMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                          const Arguments& arguments) {
   return Map(in, name, arguments, SwapCase(self));
 }
 
-Value StripMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                  const Arguments& arguments) {
+JinjaValue StripMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                       const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 0, {"/chars"});
   const Side side = name == "strip" ? Side::kBoth : name == "lstrip" ? Side::kLeft : Side::kRight;
   if (!bound.given(0) || bound[0].is_none()) {
-    return Value::String(Strip(self, side, std::nullopt));
+    return JinjaValue::String(Strip(self, side, std::nullopt));
   }
-  return Value::String(Strip(self, side, bound.Text(0, "")));
+  return JinjaValue::String(Strip(self, side, bound.Text(0, "")));
 }
 
-Value ListOf(JinjaInterpreter& in, const std::vector<absl::string_view>& parts) {
-  if (!in.Charge(static_cast<int64_t>(parts.size() / 16))) return Value();
-  std::vector<Value> values;
+JinjaValue ListOf(JinjaInterpreter& in, const std::vector<absl::string_view>& parts) {
+  if (!in.Charge(static_cast<int64_t>(parts.size() / 16))) return JinjaValue();
+  std::vector<JinjaValue> values;
   values.reserve(parts.size());
-  for (const absl::string_view part : parts) values.push_back(Value::String(part));
+  for (const absl::string_view part : parts) values.push_back(JinjaValue::String(part));
   return in.NewList(values);
 }
 
-Value SplitMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                  const Arguments& arguments) {
+JinjaValue SplitMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                       const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 0, {"sep", "maxsplit"});
   std::optional<absl::string_view> separator;
   if (bound.given(0) && !bound[0].is_none()) separator = bound.Text(0, "");
   const int64_t splits_max = bound.Int(1, -1);
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (separator.has_value() && separator->empty()) return in.Fail("the separator is empty");
   return ListOf(in, name == "split" ? Split(self, separator, splits_max)
                                     : SplitFromRight(self, separator, splits_max));
 }
 
-Value SplitLinesMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                       const Arguments& arguments) {
+JinjaValue SplitLinesMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                            const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 0, {"keepends"});
   return ListOf(in, SplitLines(self, bound.Bool(0, false)));
 }
@@ -112,82 +112,82 @@ bool Part(JinjaInterpreter& in, const BoundArguments& bound, size_t i, absl::str
   return true;
 }
 
-Value StartsEndsWith(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                     const Arguments& arguments) {
+JinjaValue StartsEndsWith(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                          const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 1, {"/prefix", "/start", "/end"});
   absl::string_view part;
   int64_t offset = 0;
   const bool exists = Part(in, bound, 1, self, &part, &offset);
-  std::span<const Value> choices(&bound[0], 1);
+  std::span<const JinjaValue> choices(&bound[0], 1);
   if (bound[0].is(ValueKind::kTuple)) choices = {bound[0].items, bound[0].size};
   bool found = false;
-  for (const Value& choice : choices) {
-    if (in.failed()) return Value();
+  for (const JinjaValue& choice : choices) {
+    if (in.failed()) return JinjaValue();
     if (!choice.is_string()) return in.Fail(absl::StrCat(name, " needs a string or tuple of them"));
     found = found || (exists && (name == "startswith" ? absl::StartsWith(part, choice.str())
                                                       : absl::EndsWith(part, choice.str())));
   }
-  return Value::Bool(found);
+  return JinjaValue::Bool(found);
 }
 
 // find, rfind, index, rindex and count.
-Value FindMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                 const Arguments& arguments) {
+JinjaValue FindMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                      const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 1, {"/sub", "/start", "/end"});
   const absl::string_view wanted = bound.Text(0, "");
   absl::string_view part;
   int64_t offset = 0;
   const bool exists = Part(in, bound, 1, self, &part, &offset);
-  if (in.failed()) return Value();
-  if (name == "count") return Value::Int(exists ? CountOccurrences(part, wanted) : 0);
+  if (in.failed()) return JinjaValue();
+  if (name == "count") return JinjaValue::Int(exists ? CountOccurrences(part, wanted) : 0);
   const bool from_right = name[0] == 'r';
   const size_t at = !exists      ? absl::string_view::npos
                     : from_right ? part.rfind(wanted)
                                  : part.find(wanted);
   if (at != absl::string_view::npos) {
-    return Value::Int(offset + CountCharacters(part.substr(0, at)));
+    return JinjaValue::Int(offset + CountCharacters(part.substr(0, at)));
   }
   if (absl::EndsWith(name, "index")) return in.Fail("substring not found");
-  return Value::Int(-1);
+  return JinjaValue::Int(-1);
 }
 
-Value ReplaceMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                    const Arguments& arguments) {
+JinjaValue ReplaceMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                         const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 2, {"/old", "/new", "/count"});
   const absl::string_view from = bound.Text(0, "");
   const absl::string_view to = bound.Text(1, "");
   const int64_t times = bound.Int(2, -1);
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   const auto grown = static_cast<size_t>(CountOccurrences(self, from)) * to.size();
-  if (!in.ChargeScan(grown)) return Value();
+  if (!in.ChargeScan(grown)) return JinjaValue();
   return in.NewString(Replaced(self, from, to, times));
 }
 
-Value JoinMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                 const Arguments& arguments) {
+JinjaValue JoinMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                      const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 1, {"/iterable"});
-  std::span<const Value> items;
-  if (in.failed() || !in.Items(bound[0], &items)) return Value();
+  std::span<const JinjaValue> items;
+  if (in.failed() || !in.Items(bound[0], &items)) return JinjaValue();
   std::string text;
   for (size_t i = 0; i < items.size(); ++i) {
     if (!items[i].is_string()) {
       return in.Fail(absl::StrCat("join: item ", i, " is a ", TypeName(items[i])));
     }
-    if (!in.ChargeScan(self.size() + items[i].size)) return Value();
+    if (!in.ChargeScan(self.size() + items[i].size)) return JinjaValue();
     absl::StrAppend(&text, i > 0 ? self : "", items[i].str());
   }
   return in.NewString(text);
 }
 
-Value JustifyMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                    const Arguments& arguments) {
+JinjaValue JustifyMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                         const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 1, {"/width", "/fillchar"});
   const int64_t width = bound.Int(0, 0);
   const absl::string_view fill = bound.Text(1, " ");
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (CountCharacters(fill) != 1) return in.Fail(absl::StrCat(name, ": fill must be 1 character"));
   const int64_t padding = PaddingLength(self, width);
-  if (!in.ChargeScan(static_cast<size_t>(padding))) return Value();
+  if (!in.ChargeScan(static_cast<size_t>(padding))) return JinjaValue();
   const int64_t left = name == "ljust"   ? 0
                        : name == "rjust" ? padding
                                          : padding / 2 + (padding & width & 1);
@@ -198,48 +198,48 @@ Value JustifyMethod(JinjaInterpreter& in, absl::string_view name, absl::string_v
   return in.NewString(text);
 }
 
-Value ZeroFillMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                     const Arguments& arguments) {
+JinjaValue ZeroFillMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                          const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 1, {"/width"});
   const int64_t padding = PaddingLength(self, bound.Int(0, 0));
-  if (in.failed() || !in.ChargeScan(static_cast<size_t>(padding))) return Value();
+  if (in.failed() || !in.ChargeScan(static_cast<size_t>(padding))) return JinjaValue();
   const bool has_sign = absl::StartsWith(self, "-") || absl::StartsWith(self, "+");
   return in.NewString(absl::StrCat(self.substr(0, has_sign ? 1 : 0),
                                    std::string(static_cast<size_t>(padding), '0'),
                                    self.substr(has_sign ? 1 : 0)));
 }
 
-Value PartitionMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                      const Arguments& arguments) {
+JinjaValue PartitionMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                           const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 1, {"/sep"});
   const absl::string_view separator = bound.Text(0, " ");
-  if (in.failed()) return Value();
+  if (in.failed()) return JinjaValue();
   if (separator.empty()) return in.Fail("the separator is empty");
   const bool from_right = name == "rpartition";
   const size_t at = from_right ? self.rfind(separator) : self.find(separator);
-  Value parts[3] = {Value::String(""), Value::String(""), Value::String("")};
+  JinjaValue parts[3] = {JinjaValue::String(""), JinjaValue::String(""), JinjaValue::String("")};
   if (at == absl::string_view::npos) {
-    parts[from_right ? 2 : 0] = Value::String(self);
+    parts[from_right ? 2 : 0] = JinjaValue::String(self);
   } else {
-    parts[0] = Value::String(self.substr(0, at));
-    parts[1] = Value::String(separator);
-    parts[2] = Value::String(self.substr(at + separator.size()));
+    parts[0] = JinjaValue::String(self.substr(0, at));
+    parts[1] = JinjaValue::String(separator);
+    parts[2] = JinjaValue::String(self.substr(at + separator.size()));
   }
   return in.NewTuple(parts);
 }
 
-Value RemoveMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-                   const Arguments& arguments) {
+JinjaValue RemoveMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                        const Arguments& arguments) {
   const BoundArguments bound(&in, name, arguments, 1, {"/affix"});
   const absl::string_view affix = bound.Text(0, "");
   if (name == "removeprefix" && absl::StartsWith(self, affix)) self.remove_prefix(affix.size());
   if (name == "removesuffix" && absl::EndsWith(self, affix)) self.remove_suffix(affix.size());
-  return Value::String(self);
+  return JinjaValue::String(self);
 }
 
 // isalpha and the like: of every character, and there must be one.
-Value AllAre(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-             const Arguments& arguments) {
+JinjaValue AllAre(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                  const Arguments& arguments) {
   static constexpr std::pair<absl::string_view, uint32_t> kWanted[] = {
       {"isalpha", kAlphabetic},    {"isalnum", kAlphanumeric}, {"isdecimal", kDecimalDigit},
       {"isdigit", kDigit},         {"isnumeric", kNumeric},    {"isspace", kSpace},
@@ -254,24 +254,24 @@ Value AllAre(JinjaInterpreter& in, absl::string_view name, absl::string_view sel
     all = (CharacterProperties(next.code_point) & wanted->second) != 0;
     at += next.size_bytes;
   }
-  return Value::Bool(all);
+  return JinjaValue::Bool(all);
 }
 
-Value IsAsciiMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+JinjaValue IsAsciiMethod(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
+                         const Arguments& arguments) {
+  const BoundArguments none(&in, name, arguments, 0, {});
+  return JinjaValue::Bool(IsAscii(self));
+}
+
+JinjaValue CaseTest(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
                     const Arguments& arguments) {
   const BoundArguments none(&in, name, arguments, 0, {});
-  return Value::Bool(IsAscii(self));
-}
-
-Value CaseTest(JinjaInterpreter& in, absl::string_view name, absl::string_view self,
-               const Arguments& arguments) {
-  const BoundArguments none(&in, name, arguments, 0, {});
   const int test = FindTest(name == "islower" ? "lower" : "upper");
-  return Value::Bool(CallTest(in, test, Value::String(self), {}));
+  return JinjaValue::Bool(CallTest(in, test, JinjaValue::String(self), {}));
 }
 
-Value FormatMethod(JinjaInterpreter& in, absl::string_view, absl::string_view self,
-                   const Arguments& arguments) {
+JinjaValue FormatMethod(JinjaInterpreter& in, absl::string_view, absl::string_view self,
+                        const Arguments& arguments) {
   return FormatBraces(in, self, arguments);
 }
 
@@ -341,20 +341,20 @@ bool IsOneOf(absl::string_view name, std::initializer_list<absl::string_view> na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Value CallDictMethod(JinjaInterpreter& in, const Value& self, absl::string_view name,
-                     const Arguments& arguments) {
+JinjaValue CallDictMethod(JinjaInterpreter& in, const JinjaValue& self, absl::string_view name,
+                          const Arguments& arguments) {
   if (name == "get") {
     const BoundArguments bound(&in, name, arguments, 1, {"/key", "/default"});
-    if (in.failed()) return Value();
+    if (in.failed()) return JinjaValue();
     if (!IsHashable(bound[0])) {
       return in.Fail(absl::StrCat("a ", TypeName(bound[0]), " cannot be a key"));
     }
     const DictEntry* const entry = self.dict->Find(bound[0]);
     if (entry != nullptr) return entry->value;
-    return bound.given(1) ? bound[1] : Value::None();
+    return bound.given(1) ? bound[1] : JinjaValue::None();
   }
   const BoundArguments none(&in, name, arguments, 0, {});
-  Value view = self;
+  JinjaValue view = self;
   if (name == "keys") view.kind = ValueKind::kKeysView;
   if (name == "values") view.kind = ValueKind::kValuesView;
   if (name == "items") view.kind = ValueKind::kItemsView;
@@ -365,8 +365,8 @@ Value CallDictMethod(JinjaInterpreter& in, const Value& self, absl::string_view 
   return view;
 }
 
-Value CallSequenceMethod(JinjaInterpreter& in, const Value& self, absl::string_view name,
-                         const Arguments& arguments) {
+JinjaValue CallSequenceMethod(JinjaInterpreter& in, const JinjaValue& self, absl::string_view name,
+                              const Arguments& arguments) {
   if (name == "copy") {
     const BoundArguments none(&in, name, arguments, 0, {});
     return self;
@@ -377,21 +377,21 @@ Value CallSequenceMethod(JinjaInterpreter& in, const Value& self, absl::string_v
                                 "' with more than one argument is not "
                                 "supported"));
   }
-  std::span<const Value> items;
-  if (in.failed() || !in.Items(self, &items)) return Value();
+  std::span<const JinjaValue> items;
+  if (in.failed() || !in.Items(self, &items)) return JinjaValue();
   int64_t count = 0;
   for (size_t i = 0; i < items.size() && !in.failed(); ++i) {
     if (!in.Equal(items[i], bound[0])) continue;
-    if (name == "index") return Value::Int(static_cast<int64_t>(i));
+    if (name == "index") return JinjaValue::Int(static_cast<int64_t>(i));
     ++count;
   }
   if (name == "index") return in.Fail("index: the value is not there");
-  return Value::Int(count);
+  return JinjaValue::Int(count);
 }
 
 }  // namespace
 
-bool HasMethod(const Value& self, absl::string_view name, bool* changes) {
+bool HasMethod(const JinjaValue& self, absl::string_view name, bool* changes) {
   *changes = false;
   switch (self.kind) {
     case ValueKind::kString:
@@ -426,15 +426,15 @@ bool HasMethod(const Value& self, absl::string_view name, bool* changes) {
   }
 }
 
-Value CallMethod(JinjaInterpreter& in, const Value& self, absl::string_view name,
-                 const Arguments& arguments) {
+JinjaValue CallMethod(JinjaInterpreter& in, const JinjaValue& self, absl::string_view name,
+                      const Arguments& arguments) {
   if (self.is_string()) {
     const NamedStringMethod* const method = FindStringMethod(name);
     if (method != nullptr && method->method != nullptr) {
       if (self.is_markup) return in.Fail("methods of escaped text are not supported");
-      if (!in.ChargeWork(self.size)) return Value();
-      const Value result = method->method(in, name, self.str(), arguments);
-      return in.failed() ? Value() : result;
+      if (!in.ChargeWork(self.size)) return JinjaValue();
+      const JinjaValue result = method->method(in, name, self.str(), arguments);
+      return in.failed() ? JinjaValue() : result;
     }
   } else if (self.is(ValueKind::kDict)) {
     return CallDictMethod(in, self, name, arguments);

@@ -65,12 +65,12 @@ bool Holds(Operator op, int order) {
   }
 }
 
-int OrderOfNumbers(const Value& a, const Value& b) {
+int OrderOfNumbers(const JinjaValue& a, const JinjaValue& b) {
   if (a.is_integral() && b.is_integral()) {
     return a.integral() < b.integral() ? -1 : a.integral() > b.integral() ? 1 : 0;
   }
   // Holds every int64 and every double exactly.
-  const auto wide = [](const Value& v) {
+  const auto wide = [](const JinjaValue& v) {
     return v.is(ValueKind::kFloat) ? static_cast<long double>(v.real)
                                    : static_cast<long double>(v.integral());
   };
@@ -101,8 +101,9 @@ double PythonFloorDivide(double a, double b) {
 
 }  // namespace
 
-Value JinjaInterpreter::FailOperands(absl::string_view op, const Value& a, const Value& b) {
-  for (const Value* const value : {&a, &b}) {
+JinjaValue JinjaInterpreter::FailOperands(absl::string_view op, const JinjaValue& a,
+                                          const JinjaValue& b) {
+  for (const JinjaValue* const value : {&a, &b}) {
     if (!value->is_undefined()) continue;
     return value->is_message ? Fail(value->str())
                              : Fail(absl::StrCat("'", value->str(), "' is undefined"));
@@ -112,7 +113,7 @@ Value JinjaInterpreter::FailOperands(absl::string_view op, const Value& a, const
 
 // -- arithmetic
 
-Value JinjaInterpreter::Binary(Operator op, const Value& a, const Value& b) {
+JinjaValue JinjaInterpreter::Binary(Operator op, const JinjaValue& a, const JinjaValue& b) {
   if (a.is_integral() && b.is_integral()) return IntegerArithmetic(op, a.integral(), b.integral());
   if (a.is_number() && b.is_number()) return FloatArithmetic(op, a.number(), b.number());
   if (op == Operator::kAdd) return Add(a, b);
@@ -129,7 +130,7 @@ Value JinjaInterpreter::Binary(Operator op, const Value& a, const Value& b) {
   return FailOperands(OperatorName(op), a, b);
 }
 
-Value JinjaInterpreter::IntegerArithmetic(Operator op, int64_t a, int64_t b) {
+JinjaValue JinjaInterpreter::IntegerArithmetic(Operator op, int64_t a, int64_t b) {
   int64_t result = 0;
   bool overflows = false;
   switch (op) {
@@ -147,24 +148,24 @@ Value JinjaInterpreter::IntegerArithmetic(Operator op, int64_t a, int64_t b) {
     default:
       if (b == 0) return Fail("division by zero");
       if (op == Operator::kDivide) {
-        return Value::Float(
+        return JinjaValue::Float(
             static_cast<double>(static_cast<long double>(a) / static_cast<long double>(b)));
       }
       if (b == -1) {
-        if (op == Operator::kModulo) return Value::Int(0);
+        if (op == Operator::kModulo) return JinjaValue::Int(0);
         overflows = __builtin_sub_overflow(int64_t{0}, a, &result);
         break;
       }
       result = op == Operator::kModulo ? a % b : a / b;
       if (a % b != 0 && (a % b < 0) != (b < 0)) result += op == Operator::kModulo ? b : -1;
   }
-  return overflows ? Fail(kBeyond64Bits) : Value::Int(result);
+  return overflows ? Fail(kBeyond64Bits) : JinjaValue::Int(result);
 }
 
-Value JinjaInterpreter::IntegerPower(int64_t base, int64_t exponent) {
+JinjaValue JinjaInterpreter::IntegerPower(int64_t base, int64_t exponent) {
   if (exponent < 0) {
     if (base == 0) return Fail("zero to a negative power");
-    return Value::Float(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+    return JinjaValue::Float(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
   }
   int64_t result = 1;
   // Beyond 63 doublings only 0, 1 and -1 stay within range, and they repeat.
@@ -172,17 +173,17 @@ Value JinjaInterpreter::IntegerPower(int64_t base, int64_t exponent) {
   for (; exponent > 0; --exponent) {
     if (__builtin_mul_overflow(result, base, &result)) return Fail(kBeyond64Bits);
   }
-  return Value::Int(result);
+  return JinjaValue::Int(result);
 }
 
-Value JinjaInterpreter::FloatArithmetic(Operator op, double a, double b) {
+JinjaValue JinjaInterpreter::FloatArithmetic(Operator op, double a, double b) {
   switch (op) {
     case Operator::kAdd:
-      return Value::Float(a + b);
+      return JinjaValue::Float(a + b);
     case Operator::kSubtract:
-      return Value::Float(a - b);
+      return JinjaValue::Float(a - b);
     case Operator::kMultiply:
-      return Value::Float(a * b);
+      return JinjaValue::Float(a * b);
     case Operator::kPower: {
       if (a == 0 && b < 0) return Fail("zero to a negative power");
       if (a < 0 && std::isfinite(a) && std::isfinite(b) && b != std::trunc(b)) {
@@ -192,50 +193,51 @@ Value JinjaInterpreter::FloatArithmetic(Operator op, double a, double b) {
       if (std::isinf(result) && std::isfinite(a) && std::isfinite(b)) {
         return Fail("a number is out of range");
       }
-      return Value::Float(result);
+      return JinjaValue::Float(result);
     }
     default:
       if (b == 0) return Fail("division by zero");
-      if (op == Operator::kDivide) return Value::Float(a / b);
-      return Value::Float(op == Operator::kModulo ? PythonModulo(a, b) : PythonFloorDivide(a, b));
+      if (op == Operator::kDivide) return JinjaValue::Float(a / b);
+      return JinjaValue::Float(op == Operator::kModulo ? PythonModulo(a, b)
+                                                       : PythonFloorDivide(a, b));
   }
 }
 
-Value JinjaInterpreter::Add(const Value& a, const Value& b) {
+JinjaValue JinjaInterpreter::Add(const JinjaValue& a, const JinjaValue& b) {
   if (a.is_string() && b.is_string()) {
     if (a.is_markup != b.is_markup) return Fail("adding to escaped text is not supported");
-    if (!ChargeScan(b.size)) return Value();
+    if (!ChargeScan(b.size)) return JinjaValue();
     absl::string_view joined;
     if (!arena_.Concatenate(a.str(), b.str(), &joined)) return FailMemory();
-    Value result = Value::String(joined);
+    JinjaValue result = JinjaValue::String(joined);
     result.is_markup = a.is_markup;
     return result;
   }
   if (!a.is_sequence() || a.kind != b.kind) return FailOperands("+", a, b);
   const size_t size = size_t{a.size} + b.size;
-  if (!Charge(static_cast<int64_t>(size / 16) + 1)) return Value();
-  Value* const items = arena_.AllocateArray<Value>(size);
+  if (!Charge(static_cast<int64_t>(size / 16) + 1)) return JinjaValue();
+  JinjaValue* const items = arena_.AllocateArray<JinjaValue>(size);
   if (items == nullptr) return FailMemory();
   std::copy(a.items, a.items + a.size, items);
   std::copy(b.items, b.items + b.size, items + a.size);
-  Value result = Value::Of(a.kind);
+  JinjaValue result = JinjaValue::Of(a.kind);
   result.size = static_cast<uint32_t>(size);
   result.items = items;
   return result;
 }
 
-Value JinjaInterpreter::Repeat(const Value& sequence, int64_t times) {
+JinjaValue JinjaInterpreter::Repeat(const JinjaValue& sequence, int64_t times) {
   times = std::max<int64_t>(0, times);
-  Value result = Value::Of(sequence.kind);
+  JinjaValue result = JinjaValue::Of(sequence.kind);
   result.is_markup = sequence.is_markup;
   if (sequence.size == 0 || times == 0) return result;
-  const int64_t unit = sequence.is_string() ? 1 : sizeof(Value);
+  const int64_t unit = sequence.is_string() ? 1 : sizeof(JinjaValue);
   int64_t bytes = 0;
   if (__builtin_mul_overflow(times, sequence.size * unit, &bytes) ||
       static_cast<size_t>(bytes) > options_.limits.value_bytes_max) {
     return FailMemory();
   }
-  if (!ChargeScan(static_cast<size_t>(bytes))) return Value();
+  if (!ChargeScan(static_cast<size_t>(bytes))) return JinjaValue();
   char* const copy = arena_.AllocateArray<char>(static_cast<size_t>(bytes));
   if (copy == nullptr) return FailMemory();
   const void* const from = sequence.is_string() ? static_cast<const void*>(sequence.text)
@@ -248,14 +250,14 @@ Value JinjaInterpreter::Repeat(const Value& sequence, int64_t times) {
   if (sequence.is_string()) {
     result.text = copy;
   } else {
-    result.items = reinterpret_cast<const Value*>(copy);
+    result.items = reinterpret_cast<const JinjaValue*>(copy);
   }
   return result;
 }
 
 // -- comparisons
 
-bool JinjaInterpreter::Equal(const Value& a, const Value& b) {
+bool JinjaInterpreter::Equal(const JinjaValue& a, const JinjaValue& b) {
   if (failed()) return false;
   Budget budget = {.steps = steps_left_, .depth = options_.limits.depth_max};
   const bool equal = Equals(a, b, &budget);
@@ -264,7 +266,7 @@ bool JinjaInterpreter::Equal(const Value& a, const Value& b) {
   return equal;
 }
 
-bool JinjaInterpreter::Compare(Operator op, const Value& a, const Value& b) {
+bool JinjaInterpreter::Compare(Operator op, const JinjaValue& a, const JinjaValue& b) {
   switch (op) {
     case Operator::kEqual:
       return Equal(a, b);
@@ -279,7 +281,7 @@ bool JinjaInterpreter::Compare(Operator op, const Value& a, const Value& b) {
   }
 }
 
-bool JinjaInterpreter::CompareOrder(Operator op, const Value& a, const Value& b) {
+bool JinjaInterpreter::CompareOrder(Operator op, const JinjaValue& a, const JinjaValue& b) {
   const Level level(this);
   if (!Charge(1)) return false;
   if (a.is_number() && b.is_number()) return Holds(op, OrderOfNumbers(a, b));
@@ -300,7 +302,7 @@ bool JinjaInterpreter::CompareOrder(Operator op, const Value& a, const Value& b)
   return Holds(op, a.size < b.size ? -1 : a.size > b.size ? 1 : 0);
 }
 
-bool JinjaInterpreter::Contains(const Value& container, const Value& value) {
+bool JinjaInterpreter::Contains(const JinjaValue& container, const JinjaValue& value) {
   switch (container.kind) {
     case ValueKind::kString:
       if (!value.is_string()) {
@@ -318,7 +320,7 @@ bool JinjaInterpreter::Contains(const Value& container, const Value& value) {
       return container.dict->Find(value) != nullptr;
     case ValueKind::kRange: {
       if (!value.is_number()) return false;
-      const Range& range = *container.range;
+      const JinjaRange& range = *container.range;
       const double number = value.number();
       if (number != std::trunc(number) || std::abs(number) >= 0x1p63) return false;
       const auto offset =
@@ -329,17 +331,17 @@ bool JinjaInterpreter::Contains(const Value& container, const Value& value) {
              offset / range.step < range.size;
     }
     default: {
-      std::span<const Value> items;
+      std::span<const JinjaValue> items;
       if (!Items(container, &items)) return false;
       return std::any_of(items.begin(), items.end(),
-                         [&](const Value& item) { return !failed() && Equal(item, value); });
+                         [&](const JinjaValue& item) { return !failed() && Equal(item, value); });
     }
   }
 }
 
 // -- iteration
 
-int64_t JinjaInterpreter::Length(const Value& value) {
+int64_t JinjaInterpreter::Length(const JinjaValue& value) {
   switch (value.kind) {
     case ValueKind::kUndefined:
       return 0;
@@ -363,10 +365,10 @@ int64_t JinjaInterpreter::Length(const Value& value) {
   }
 }
 
-bool JinjaInterpreter::Items(const Value& value, std::span<const Value>* items) {
+bool JinjaInterpreter::Items(const JinjaValue& value, std::span<const JinjaValue>* items) {
   *items = {};
   if (!Charge(1)) return false;
-  std::vector<Value> made;
+  std::vector<JinjaValue> made;
   switch (value.kind) {
     case ValueKind::kUndefined:
       return true;
@@ -384,14 +386,14 @@ bool JinjaInterpreter::Items(const Value& value, std::span<const Value>* items) 
       made.reserve(value.size);
       for (const char *at = value.text, *end = at + value.size; at < end;) {
         const Utf8Character next = DecodeUtf8(at, end);
-        made.push_back(Value::String(absl::string_view(at, next.size_bytes)));
+        made.push_back(JinjaValue::String(absl::string_view(at, next.size_bytes)));
         at += next.size_bytes;
       }
       break;
     case ValueKind::kRange:
       if (!Charge(value.range->size / 16)) return false;
       for (int64_t i = 0; i < value.range->size; ++i) {
-        made.push_back(Value::Int(value.range->start + i * value.range->step));
+        made.push_back(JinjaValue::Int(value.range->start + i * value.range->step));
       }
       break;
     case ValueKind::kDict:
@@ -409,7 +411,7 @@ bool JinjaInterpreter::Items(const Value& value, std::span<const Value>* items) 
       Fail(absl::StrCat("a ", TypeName(value), " cannot be iterated"));
       return false;
   }
-  const Value list = NewList(made);
+  const JinjaValue list = NewList(made);
   if (failed()) return false;
   *items = {list.items, list.size};
   return true;
@@ -417,47 +419,48 @@ bool JinjaInterpreter::Items(const Value& value, std::span<const Value>* items) 
 
 // -- subscripts
 
-Value JinjaInterpreter::PythonItem(const Value& object, const Value& key, bool* found) {
+JinjaValue JinjaInterpreter::PythonItem(const JinjaValue& object, const JinjaValue& key,
+                                        bool* found) {
   *found = false;
   switch (object.kind) {
     case ValueKind::kUndefined:
       return FailOperands("", object, object);
     case ValueKind::kDict: {
-      if (!IsHashable(key)) return Value();
+      if (!IsHashable(key)) return JinjaValue();
       const DictEntry* const entry = object.dict->Find(key);
       *found = entry != nullptr;
-      return *found ? entry->value : Value();
+      return *found ? entry->value : JinjaValue();
     }
     case ValueKind::kString:
     case ValueKind::kList:
     case ValueKind::kTuple:
     case ValueKind::kRange: {
-      if (!key.is_integral()) return Value();
+      if (!key.is_integral()) return JinjaValue();
       const int64_t size = Length(object);
       int64_t index = key.integral();
       if (index < 0) index += size;
-      if (index < 0 || index >= size) return Value();
+      if (index < 0 || index >= size) return JinjaValue();
       *found = true;
       if (object.is_sequence()) return object.items[index];
       if (object.is(ValueKind::kRange)) {
-        return Value::Int(object.range->start + index * object.range->step);
+        return JinjaValue::Int(object.range->start + index * object.range->step);
       }
       const absl::string_view rest = object.str().substr(CharacterOffset(object.str(), index));
-      return Value::String(
+      return JinjaValue::String(
           rest.substr(0, DecodeUtf8(rest.data(), rest.data() + rest.size()).size_bytes));
     }
     default:
-      return Value();
+      return JinjaValue();
   }
 }
 
-Value JinjaInterpreter::GetSlice(const Value& object, const Value& start, const Value& stop,
-                                 const Value& step) {
+JinjaValue JinjaInterpreter::GetSlice(const JinjaValue& object, const JinjaValue& start,
+                                      const JinjaValue& stop, const JinjaValue& step) {
   if (!object.is_string() && !object.is_sequence() && !object.is(ValueKind::kRange)) {
     return object.is_undefined() ? FailOperands("", object, object)
                                  : Fail(absl::StrCat("a ", TypeName(object), " has no slices"));
   }
-  for (const Value* const part : {&start, &stop, &step}) {
+  for (const JinjaValue* const part : {&start, &stop, &step}) {
     if (!part->is_none() && !part->is_integral()) {
       return part->is_undefined() ? FailOperands("", *part, *part) : Fail("a slice needs integers");
     }
@@ -465,7 +468,7 @@ Value JinjaInterpreter::GetSlice(const Value& object, const Value& start, const 
   const int64_t by = step.is_none() ? 1 : step.integral();
   if (by == 0) return Fail("a slice has step 0");
   const int64_t size = Length(object);
-  const auto bound = [&](const Value& part, int64_t otherwise) {
+  const auto bound = [&](const JinjaValue& part, int64_t otherwise) {
     if (part.is_none()) return otherwise;
     int64_t at = part.integral();
     if (at < 0) at = at < -size ? -1 : at + size;
@@ -478,29 +481,29 @@ Value JinjaInterpreter::GetSlice(const Value& object, const Value& start, const 
   const auto count = static_cast<int64_t>(
       distance <= 0 ? 0 : (static_cast<uint64_t>(distance) - 1) / magnitude + 1);
   if (object.is(ValueKind::kRange)) {
-    const Range& range = *object.range;
-    Value result = Value::Of(ValueKind::kRange);
-    result.range = New(Range{.start = range.start + first * range.step,
-                             .stop = range.start + last * range.step,
-                             .step = range.step * by,
-                             .size = count});
+    const JinjaRange& range = *object.range;
+    JinjaValue result = JinjaValue::Of(ValueKind::kRange);
+    result.range = New(JinjaRange{.start = range.start + first * range.step,
+                                  .stop = range.start + last * range.step,
+                                  .step = range.step * by,
+                                  .size = count});
     return result;
   }
   if (object.is_string() && by == 1) {
     const absl::string_view text = object.str();
     const size_t begin = CharacterOffset(text, first);
-    return Value::String(text.substr(begin, CharacterOffset(text.substr(begin), count)));
+    return JinjaValue::String(text.substr(begin, CharacterOffset(text.substr(begin), count)));
   }
-  std::span<const Value> items;
-  if (!Items(object, &items) || !Charge(count / 16)) return Value();
-  std::vector<Value> chosen;
+  std::span<const JinjaValue> items;
+  if (!Items(object, &items) || !Charge(count / 16)) return JinjaValue();
+  std::vector<JinjaValue> chosen;
   chosen.reserve(static_cast<size_t>(count));
   for (int64_t i = 0; i < count; ++i) chosen.push_back(items[first + i * by]);
   if (!object.is_string()) {
     return NewSequence(object.is(ValueKind::kTuple) ? ValueKind::kTuple : ValueKind::kList, chosen);
   }
   std::string text;
-  for (const Value& character : chosen) text.append(character.text, character.size);
+  for (const JinjaValue& character : chosen) text.append(character.text, character.size);
   return NewString(text);
 }
 

@@ -43,7 +43,7 @@ class Parser : private JinjaExpressionParser {
     statement->makes_macro =
         statement->kind == StatementKind::kMacro || statement->kind == StatementKind::kCallBlock;
     for (const auto* list : {&statement->expressions, &statement->signature.defaults}) {
-      for (const Expr* expr : *list) Raise(&statement->height, expr);
+      for (const JinjaExpr* expr : *list) Raise(&statement->height, expr);
     }
     for (const Block& block : statement->bodies) {
       for (const Statement* child : block) {
@@ -195,7 +195,7 @@ class Parser : private JinjaExpressionParser {
   const Statement* ParseSet() {
     const int line = current().line;
     Next();
-    const Expr* const target = ParseTarget(/*with_namespace=*/true);
+    const JinjaExpr* const target = ParseTarget(/*with_namespace=*/true);
     if (SkipOperator("=")) {
       Statement* const statement = NewStatement(StatementKind::kSet, line);
       statement->targets.push_back(target);
@@ -290,7 +290,7 @@ class Parser : private JinjaExpressionParser {
       ParseSignature(&statement->signature);
     }
     statement->signature.name = "caller";
-    const Expr* const call = ParseExpression();
+    const JinjaExpr* const call = ParseExpression();
     if (failed()) return nullptr;
     if (call->kind != ExprKind::kCall) FailAt(statement->line, "expected a call");
     statement->expressions.push_back(call);
@@ -334,14 +334,14 @@ class Parser : private JinjaExpressionParser {
   }
 
   // A name, a tuple of targets, or a field of a namespace.
-  const Expr* ParseTarget(bool with_namespace) {
-    const Expr* const target =
+  const JinjaExpr* ParseTarget(bool with_namespace) {
+    const JinjaExpr* const target =
         ParseTuple({.end = "in", .is_target = true, .with_namespace = with_namespace});
     if (!failed()) CheckTarget(target);
     return target;
   }
 
-  void CheckTarget(const Expr* target) {
+  void CheckTarget(const JinjaExpr* target) {
     switch (target->kind) {
       case ExprKind::kVariable:
         CheckAssignable(target->name, target->line);
@@ -349,7 +349,7 @@ class Parser : private JinjaExpressionParser {
       case ExprKind::kNamespaceField:
         return;
       case ExprKind::kTuple:
-        for (const Expr* element : target->operands) CheckTarget(element);
+        for (const JinjaExpr* element : target->operands) CheckTarget(element);
         return;
       default:
         FailAt(target->line, "cannot assign to an expression");

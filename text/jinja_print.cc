@@ -51,7 +51,7 @@ class JsonWriter {
   JsonWriter(JinjaInterpreter* in, const JsonStyle& style, std::string* out)
       : in_(*in), style_(style), out_(*out) {}
 
-  bool Write(const Value& value) {
+  bool Write(const JinjaValue& value) {
     const JinjaInterpreter::Level level(&in_);
     if (!in_.Charge(1)) return false;
     switch (value.kind) {
@@ -101,7 +101,7 @@ class JsonWriter {
     return true;
   }
 
-  bool WriteArray(const Value& value) {
+  bool WriteArray(const JinjaValue& value) {
     if (value.size == 0) {
       out_ += "[]";
       return true;
@@ -118,7 +118,7 @@ class JsonWriter {
     return true;
   }
 
-  bool WriteKey(const Value& key) {
+  bool WriteKey(const JinjaValue& key) {
     switch (key.kind) {
       case ValueKind::kString:
         return Write(key);
@@ -196,12 +196,12 @@ void AppendStringRepr(absl::string_view text, std::string* out) {
   out->push_back(quote);
 }
 
-bool AppendJson(JinjaInterpreter& in, const Value& value, const JsonStyle& style,
+bool AppendJson(JinjaInterpreter& in, const JinjaValue& value, const JsonStyle& style,
                 std::string* out) {
   return JsonWriter(&in, style, out).Write(value);
 }
 
-bool JinjaInterpreter::AppendString(const Value& value, std::string* out) {
+bool JinjaInterpreter::AppendString(const JinjaValue& value, std::string* out) {
   if (failed()) return false;
   if (value.is_undefined()) return true;
   if (!value.is_string()) return AppendRepr(value, out);
@@ -210,13 +210,13 @@ bool JinjaInterpreter::AppendString(const Value& value, std::string* out) {
   return true;
 }
 
-Value JinjaInterpreter::ToString(const Value& value) {
+JinjaValue JinjaInterpreter::ToString(const JinjaValue& value) {
   if (failed() || value.is_string()) return value;
   std::string text;
-  return AppendString(value, &text) ? NewString(text) : Value();
+  return AppendString(value, &text) ? NewString(text) : JinjaValue();
 }
 
-bool JinjaInterpreter::AppendRepr(const Value& value, std::string* out) {
+bool JinjaInterpreter::AppendRepr(const JinjaValue& value, std::string* out) {
   const Level level(this);
   if (!Charge(1)) return false;
   switch (value.kind) {
@@ -278,7 +278,7 @@ bool JinjaInterpreter::AppendRepr(const Value& value, std::string* out) {
   }
 }
 
-bool JinjaInterpreter::AppendSequence(const Value& value, std::string* out) {
+bool JinjaInterpreter::AppendSequence(const JinjaValue& value, std::string* out) {
   const bool is_list = value.is(ValueKind::kList);
   *out += is_list ? '[' : '(';
   for (uint32_t i = 0; i < value.size; ++i) {
@@ -302,10 +302,10 @@ bool JinjaInterpreter::AppendDict(const Dict& dict, std::string* out) {
   return true;
 }
 
-bool JinjaInterpreter::AppendView(const Value& value, std::string* out) {
-  std::span<const Value> items;
+bool JinjaInterpreter::AppendView(const JinjaValue& value, std::string* out) {
+  std::span<const JinjaValue> items;
   if (!Items(value, &items)) return false;
-  Value list = Value::Of(ValueKind::kList);
+  JinjaValue list = JinjaValue::Of(ValueKind::kList);
   list.size = static_cast<uint32_t>(items.size());
   list.items = items.data();
   absl::StrAppend(out, TypeName(value), "(");

@@ -75,27 +75,27 @@ struct Names {
   }
 };
 
-void ReadAll(const Expr* expr, Names* names) {
+void ReadAll(const JinjaExpr* expr, Names* names) {
   if (expr == nullptr) return;
   if (expr->kind == ExprKind::kVariable || expr->kind == ExprKind::kNamespaceField) {
     names->Read(expr->variable);
   }
-  for (const Expr* const operand : expr->operands) ReadAll(operand, names);
-  for (const Expr* const argument : expr->arguments) ReadAll(argument, names);
+  for (const JinjaExpr* const operand : expr->operands) ReadAll(operand, names);
+  for (const JinjaExpr* const argument : expr->arguments) ReadAll(argument, names);
   for (const auto& keyword : expr->keywords) ReadAll(keyword.second, names);
   ReadAll(expr->star, names);
   ReadAll(expr->star_star, names);
 }
 
-void StoreTarget(const Expr* target, Names* names) {
+void StoreTarget(const JinjaExpr* target, Names* names) {
   if (target->kind == ExprKind::kVariable) names->Store(target->variable);
   if (target->kind == ExprKind::kNamespaceField) names->Read(target->variable);
-  for (const Expr* const element : target->operands) StoreTarget(element, names);
+  for (const JinjaExpr* const element : target->operands) StoreTarget(element, names);
 }
 
-void DeclareTarget(const Expr* target, Names* names) {
+void DeclareTarget(const JinjaExpr* target, Names* names) {
   if (target->kind == ExprKind::kVariable) names->Declare(target->variable);
-  for (const Expr* const element : target->operands) DeclareTarget(element, names);
+  for (const JinjaExpr* const element : target->operands) DeclareTarget(element, names);
 }
 
 void LookAt(const Block& block, Names* names);
@@ -148,7 +148,7 @@ void LookAt(const Block& block, Names* names) {
       case StatementKind::kWith:
       case StatementKind::kCallBlock:
       case StatementKind::kFilterBlock:
-        for (const Expr* const expr : statement->expressions) ReadAll(expr, names);
+        for (const JinjaExpr* const expr : statement->expressions) ReadAll(expr, names);
         break;
       case StatementKind::kText:
       case StatementKind::kBreak:
@@ -193,12 +193,12 @@ class Finder {
         if (body == 0) DeclareNamed("loop", &names);
         break;
       case StatementKind::kWith:
-        for (const Expr* const target : statement.targets) DeclareTarget(target, &names);
+        for (const JinjaExpr* const target : statement.targets) DeclareTarget(target, &names);
         break;
       case StatementKind::kMacro:
       case StatementKind::kCallBlock:
         for (const uint32_t parameter : statement.signature.parameters) names.Declare(parameter);
-        for (const Expr* const expr : statement.signature.defaults) ReadAll(expr, &names);
+        for (const JinjaExpr* const expr : statement.signature.defaults) ReadAll(expr, &names);
         if (statement.signature.takes_caller) DeclareNamed("caller", &names);
         if (statement.signature.takes_varargs) DeclareNamed("varargs", &names);
         if (statement.signature.takes_kwargs) DeclareNamed("kwargs", &names);

@@ -11,13 +11,14 @@
 namespace stampmill {
 namespace {
 
-using TestFunction = bool (*)(JinjaInterpreter& in, const Value& value, const Value& argument);
+using TestFunction = bool (*)(JinjaInterpreter& in, const JinjaValue& value,
+                              const JinjaValue& argument);
 
-bool IsBoolean(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsBoolean(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is(ValueKind::kBool);
 }
 
-bool IsCallable(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsCallable(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   switch (value.kind) {
     case ValueKind::kUndefined:
     case ValueKind::kFunction:
@@ -31,87 +32,91 @@ bool IsCallable(JinjaInterpreter&, const Value& value, const Value&) {
   }
 }
 
-bool IsDefined(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsDefined(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return !value.is_undefined();
 }
 
-bool IsUndefined(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsUndefined(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is_undefined();
 }
 
-bool IsDivisible(JinjaInterpreter& in, const Value& value, const Value& argument) {
-  const Value rest = in.Binary(Operator::kModulo, value, argument);
-  return !in.failed() && in.Equal(rest, Value::Int(0));
+bool IsDivisible(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue& argument) {
+  const JinjaValue rest = in.Binary(Operator::kModulo, value, argument);
+  return !in.failed() && in.Equal(rest, JinjaValue::Int(0));
 }
 
-bool IsEven(JinjaInterpreter& in, const Value& value, const Value&) {
-  return IsDivisible(in, value, Value::Int(2));
+bool IsEven(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue&) {
+  return IsDivisible(in, value, JinjaValue::Int(2));
 }
 
-bool IsOdd(JinjaInterpreter& in, const Value& value, const Value&) {
-  const Value rest = in.Binary(Operator::kModulo, value, Value::Int(2));
-  return !in.failed() && in.Equal(rest, Value::Int(1));
+bool IsOdd(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue&) {
+  const JinjaValue rest = in.Binary(Operator::kModulo, value, JinjaValue::Int(2));
+  return !in.failed() && in.Equal(rest, JinjaValue::Int(1));
 }
 
-bool IsEscaped(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsEscaped(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is_string() && value.is_markup;
 }
 
 template <Operator kOperator>
-bool Compares(JinjaInterpreter& in, const Value& value, const Value& argument) {
+bool Compares(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue& argument) {
   return in.Compare(kOperator, value, argument);
 }
 
-bool IsFalse(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsFalse(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is(ValueKind::kBool) && !value.boolean;
 }
 
-bool IsTrueTest(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsTrueTest(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is(ValueKind::kBool) && value.boolean;
 }
 
-bool NamesFilter(JinjaInterpreter& in, const Value& value, const Value&) {
+bool NamesFilter(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue&) {
   if (!IsHashable(value)) in.Fail(absl::StrCat("a ", TypeName(value), " is no name"));
   return value.is_string() && FindFilter(value.str()) >= 0;
 }
 
-bool NamesTest(JinjaInterpreter& in, const Value& value, const Value&) {
+bool NamesTest(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue&) {
   if (!IsHashable(value)) in.Fail(absl::StrCat("a ", TypeName(value), " is no name"));
   return value.is_string() && FindTest(value.str()) >= 0;
 }
 
-bool IsFloat(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsFloat(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is(ValueKind::kFloat);
 }
 
-bool IsInteger(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsInteger(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is(ValueKind::kInt) || value.is(ValueKind::kUnsigned);
 }
 
-bool IsNumber(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsNumber(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is_number() || value.is(ValueKind::kUnsigned);
 }
 
-bool IsIterable(JinjaInterpreter& in, const Value& value, const Value&) {
+bool IsIterable(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue&) {
   return value.is(ValueKind::kIterator) || in.Length(value) >= 0;
 }
 
-bool IsSequence(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsSequence(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is_string() || value.is_sequence() || value.is(ValueKind::kDict) ||
          value.is(ValueKind::kRange) || value.is_undefined();
 }
 
-bool IsMapping(JinjaInterpreter&, const Value& value, const Value&) {
+bool IsMapping(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
   return value.is(ValueKind::kDict);
 }
 
-bool IsNone(JinjaInterpreter&, const Value& value, const Value&) { return value.is_none(); }
+bool IsNone(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
+  return value.is_none();
+}
 
-bool IsString(JinjaInterpreter&, const Value& value, const Value&) { return value.is_string(); }
+bool IsString(JinjaInterpreter&, const JinjaValue& value, const JinjaValue&) {
+  return value.is_string();
+}
 
 // The same object. Which equal numbers and texts are one object is Python's to choose; here all
 // equal ones of one type are.
-bool IsSame(JinjaInterpreter& in, const Value& value, const Value& argument) {
+bool IsSame(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue& argument) {
   if (value.kind != argument.kind) return false;
   if (value.is_sequence()) return value.items == argument.items && value.size == argument.size;
   if (value.is(ValueKind::kDict)) return value.dict == argument.dict;
@@ -119,8 +124,8 @@ bool IsSame(JinjaInterpreter& in, const Value& value, const Value& argument) {
 }
 
 // Whether there are letters with case, and all are of this one.
-bool AllOfCase(JinjaInterpreter& in, const Value& value, uint32_t wanted) {
-  const Value text = in.ToString(value);
+bool AllOfCase(JinjaInterpreter& in, const JinjaValue& value, uint32_t wanted) {
+  const JinjaValue text = in.ToString(value);
   if (in.failed() || !in.ChargeWork(text.size)) return false;
   bool any = false;
   for (const char *at = text.text, *end = at + text.size; at < end;) {
@@ -133,11 +138,11 @@ bool AllOfCase(JinjaInterpreter& in, const Value& value, uint32_t wanted) {
   return any;
 }
 
-bool IsLower(JinjaInterpreter& in, const Value& value, const Value&) {
+bool IsLower(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue&) {
   return AllOfCase(in, value, kLowerCase);
 }
 
-bool IsUpper(JinjaInterpreter& in, const Value& value, const Value&) {
+bool IsUpper(JinjaInterpreter& in, const JinjaValue& value, const JinjaValue&) {
   return AllOfCase(in, value, kUpperCase);
 }
 
@@ -197,12 +202,13 @@ int FindTest(absl::string_view name) {
   return at == std::end(kTests) ? -1 : static_cast<int>(at - std::begin(kTests));
 }
 
-bool CallTest(JinjaInterpreter& in, int index, const Value& value, const Arguments& arguments) {
+bool CallTest(JinjaInterpreter& in, int index, const JinjaValue& value,
+              const Arguments& arguments) {
   const NamedTest& test = kTests[index];
   if (!in.Charge(1)) return false;
   if (test.parameter.empty()) {
     const BoundArguments none(&in, test.name, arguments, 0, {});
-    return !in.failed() && test.function(in, value, Value());
+    return !in.failed() && test.function(in, value, JinjaValue());
   }
   const BoundArguments bound(&in, test.name, arguments, 1, {test.parameter});
   return !in.failed() && test.function(in, value, bound[0]) && !in.failed();

@@ -26,7 +26,7 @@ bool IsIntegralDouble(double value) {
          value == std::trunc(value);
 }
 
-uint64_t HashDeep(const Value& value, int depth) {
+uint64_t HashDeep(const JinjaValue& value, int depth) {
   switch (value.kind) {
     case ValueKind::kBool:
     case ValueKind::kInt:
@@ -49,7 +49,7 @@ uint64_t HashDeep(const Value& value, int depth) {
   }
 }
 
-bool IsHashableDeep(const Value& value, int depth) {
+bool IsHashableDeep(const JinjaValue& value, int depth) {
   switch (value.kind) {
     case ValueKind::kList:
     case ValueKind::kDict:
@@ -67,7 +67,7 @@ bool IsHashableDeep(const Value& value, int depth) {
   }
 }
 
-bool EqualSequences(const Value& a, const Value& b, Budget* budget) {
+bool EqualSequences(const JinjaValue& a, const JinjaValue& b, Budget* budget) {
   if (a.kind != b.kind || a.size != b.size) return false;
   for (uint32_t i = 0; i < a.size; ++i) {
     if (!Equals(a.items[i], b.items[i], budget)) return false;
@@ -84,17 +84,17 @@ bool EqualDicts(const Dict& a, const Dict& b, Budget* budget) {
   return true;
 }
 
-bool EqualNumbers(const Value& a, const Value& b) {
+bool EqualNumbers(const JinjaValue& a, const JinjaValue& b) {
   // long double holds every int64 and every double exactly.
   if (a.is_integral() && b.is_integral()) return a.integral() == b.integral();
-  const auto wide = [](const Value& v) {
+  const auto wide = [](const JinjaValue& v) {
     return v.is(ValueKind::kFloat) ? static_cast<long double>(v.real)
                                    : static_cast<long double>(v.integral());
   };
   return wide(a) == wide(b);
 }
 
-bool EqualRanges(const Range& a, const Range& b) {
+bool EqualRanges(const JinjaRange& a, const JinjaRange& b) {
   if (a.size != b.size) return false;
   if (a.size == 0) return true;
   return a.start == b.start && (a.size == 1 || a.step == b.step);
@@ -102,50 +102,50 @@ bool EqualRanges(const Range& a, const Range& b) {
 
 }  // namespace
 
-Value Value::Of(ValueKind kind) {
-  Value result;
+JinjaValue JinjaValue::Of(ValueKind kind) {
+  JinjaValue result;
   result.kind = kind;
   return result;
 }
 
-Value Value::Bool(bool value) {
-  Value result = Of(ValueKind::kBool);
+JinjaValue JinjaValue::Bool(bool value) {
+  JinjaValue result = Of(ValueKind::kBool);
   result.boolean = value;
   return result;
 }
 
-Value Value::Int(int64_t value) {
-  Value result = Of(ValueKind::kInt);
+JinjaValue JinjaValue::Int(int64_t value) {
+  JinjaValue result = Of(ValueKind::kInt);
   result.integer = value;
   return result;
 }
 
-Value Value::Float(double value) {
-  Value result = Of(ValueKind::kFloat);
+JinjaValue JinjaValue::Float(double value) {
+  JinjaValue result = Of(ValueKind::kFloat);
   result.real = value;
   return result;
 }
 
-Value Value::String(absl::string_view text) {
-  Value result = Of(ValueKind::kString);
+JinjaValue JinjaValue::String(absl::string_view text) {
+  JinjaValue result = Of(ValueKind::kString);
   result.size = static_cast<uint32_t>(text.size());
   if (!text.empty()) result.text = text.data();
   return result;
 }
 
-Value Value::Undefined(absl::string_view name) {
-  Value result = String(name);
+JinjaValue JinjaValue::Undefined(absl::string_view name) {
+  JinjaValue result = String(name);
   result.kind = ValueKind::kUndefined;
   return result;
 }
 
-Value Value::UndefinedBecause(absl::string_view message) {
-  Value result = Undefined(message);
+JinjaValue JinjaValue::UndefinedBecause(absl::string_view message) {
+  JinjaValue result = Undefined(message);
   result.is_message = true;
   return result;
 }
 
-DictEntry* Dict::Find(const Value& key) const {
+DictEntry* Dict::Find(const JinjaValue& key) const {
   if (size == 0) return nullptr;
   if (key.is_string()) return Find(key.str());
   Budget budget = {.steps = INT64_MAX, .depth = kHashableDepth};
@@ -181,7 +181,7 @@ DictEntry* Dict::Find(absl::string_view key) const {
 }
 
 void* ValueArena::Allocate(size_t bytes) {
-  constexpr size_t kAlign = alignof(Value);
+  constexpr size_t kAlign = alignof(JinjaValue);
   if (bytes > bytes_max_) {
     exhausted_ = true;
     return nullptr;
@@ -238,7 +238,7 @@ bool ValueArena::Concatenate(absl::string_view a, absl::string_view b, absl::str
   return true;
 }
 
-absl::string_view TypeName(const Value& value) {
+absl::string_view TypeName(const JinjaValue& value) {
   switch (value.kind) {
     case ValueKind::kUndefined:
       return "undefined";
@@ -287,7 +287,7 @@ absl::string_view TypeName(const Value& value) {
   return "";
 }
 
-bool IsTrue(const Value& value) {
+bool IsTrue(const JinjaValue& value) {
   switch (value.kind) {
     case ValueKind::kUndefined:
     case ValueKind::kNone:
@@ -314,11 +314,11 @@ bool IsTrue(const Value& value) {
   }
 }
 
-bool IsHashable(const Value& value) { return IsHashableDeep(value, kHashableDepth); }
+bool IsHashable(const JinjaValue& value) { return IsHashableDeep(value, kHashableDepth); }
 
-uint64_t HashOf(const Value& value) { return HashDeep(value, kHashDepth); }
+uint64_t HashOf(const JinjaValue& value) { return HashDeep(value, kHashDepth); }
 
-bool Equals(const Value& a, const Value& b, Budget* budget) {
+bool Equals(const JinjaValue& a, const JinjaValue& b, Budget* budget) {
   if (--budget->steps < 0) return false;
   if (a.is_number() && b.is_number()) return EqualNumbers(a, b);
   if (a.kind != b.kind) return false;

@@ -1,8 +1,9 @@
 // Values of a template while it renders: Python's, in an arena that dies with the rendering.
 //
-// A Value is 16 bytes and owns nothing: strings, lists and dicts lie in the rendering's arena, in
-// the parsed template or in the context, all of which outlive it. Nothing is ever changed in place
-// but namespaces, iterators and the states of loops, cyclers and joiners. Strings are valid UTF-8.
+// A JinjaValue is 16 bytes and owns nothing: strings, lists and dicts lie in the rendering's arena,
+// in the parsed template or in the context, all of which outlive it. Nothing is ever changed in
+// place but namespaces, iterators and the states of loops, cyclers and joiners. Strings are valid
+// UTF-8.
 #pragma once
 
 #include <cstddef>
@@ -40,9 +41,9 @@ enum class ValueKind : uint8_t {
   kJoiner,
 };
 
-struct Value;
+struct JinjaValue;
 struct Dict;
-struct Range;
+struct JinjaRange;
 struct Iterator;
 struct LoopState;
 struct Macro;
@@ -51,7 +52,7 @@ struct Cycler;
 struct Joiner;
 enum class Builtin : uint8_t;
 
-struct Value {
+struct JinjaValue {
   ValueKind kind = ValueKind::kUndefined;
   // Of a string: what `escape` or `safe` gave, which is not escaped again.
   bool is_markup = false;
@@ -67,9 +68,9 @@ struct Value {
     uint64_t unsigned_integer;
     double real;
     const char* text = "";
-    const Value* items;
+    const JinjaValue* items;
     Dict* dict;  // also of views and namespaces
-    const Range* range;
+    const JinjaRange* range;
     Iterator* iterator;
     LoopState* loop;
     const Macro* macro;
@@ -79,15 +80,15 @@ struct Value {
     Builtin function;
   };
 
-  static Value None() { return Of(ValueKind::kNone); }
-  static Value Bool(bool value);
-  static Value Int(int64_t value);
-  static Value Float(double value);
+  static JinjaValue None() { return Of(ValueKind::kNone); }
+  static JinjaValue Bool(bool value);
+  static JinjaValue Int(int64_t value);
+  static JinjaValue Float(double value);
   // `text` must outlive the rendering. REQUIRES: fewer than 2^32 bytes.
-  static Value String(absl::string_view text);
-  static Value Undefined(absl::string_view name);
-  static Value UndefinedBecause(absl::string_view message);
-  static Value Of(ValueKind kind);
+  static JinjaValue String(absl::string_view text);
+  static JinjaValue Undefined(absl::string_view name);
+  static JinjaValue UndefinedBecause(absl::string_view message);
+  static JinjaValue Of(ValueKind kind);
 
   bool is(ValueKind wanted) const { return kind == wanted; }
   bool is_undefined() const { return kind == ValueKind::kUndefined; }
@@ -106,11 +107,11 @@ struct Value {
     return kind == ValueKind::kFloat ? real : static_cast<double>(integral());
   }
 };
-static_assert(sizeof(Value) == 16);
+static_assert(sizeof(JinjaValue) == 16);
 
 struct DictEntry {
-  Value key;
-  Value value;
+  JinjaValue key;
+  JinjaValue value;
   uint64_t hash;
 };
 
@@ -124,11 +125,11 @@ struct Dict {
   uint32_t* table = nullptr;  // of 2 * capacity places: index + 1 of an entry, 0 for none
 
   // Null where there is none. REQUIRES: `key` is hashable.
-  DictEntry* Find(const Value& key) const;
+  DictEntry* Find(const JinjaValue& key) const;
   DictEntry* Find(absl::string_view key) const;
 };
 
-struct Range {
+struct JinjaRange {
   int64_t start;
   int64_t stop;
   int64_t step;
@@ -136,24 +137,24 @@ struct Range {
 };
 
 struct Iterator {
-  const Value* items;
+  const JinjaValue* items;
   uint32_t size;
   uint32_t at = 0;
 };
 
 struct Method {
-  Value self;
+  JinjaValue self;
   absl::string_view name;
 };
 
 struct Cycler {
-  const Value* items;
+  const JinjaValue* items;
   uint32_t size;
   uint32_t at = 0;
 };
 
 struct Joiner {
-  Value separator;
+  JinjaValue separator;
   bool used = false;
 };
 
@@ -166,7 +167,7 @@ class ValueArena {
   ValueArena(const ValueArena&) = delete;
   ValueArena& operator=(const ValueArena&) = delete;
 
-  // Null when the bound is reached, and from then on exhausted(). Aligned for any Value.
+  // Null when the bound is reached, and from then on exhausted(). Aligned for any JinjaValue.
   void* Allocate(size_t bytes);
 
   template <typename T>
@@ -202,16 +203,16 @@ class ValueArena {
 };
 
 // What Python calls the type, for messages.
-absl::string_view TypeName(const Value& value);
+absl::string_view TypeName(const JinjaValue& value);
 
 // bool(value).
-bool IsTrue(const Value& value);
+bool IsTrue(const JinjaValue& value);
 
 // Whether a value can be a key of a dict.
-bool IsHashable(const Value& value);
+bool IsHashable(const JinjaValue& value);
 
 // Equal values have equal hashes. REQUIRES: IsHashable(value).
-uint64_t HashOf(const Value& value);
+uint64_t HashOf(const JinjaValue& value);
 
 // What may still be spent; a comparison that spends it all gives any answer, and the caller looks.
 struct Budget {
@@ -221,7 +222,7 @@ struct Budget {
 };
 
 // a == b.
-bool Equals(const Value& a, const Value& b, Budget* budget);
+bool Equals(const JinjaValue& a, const JinjaValue& b, Budget* budget);
 
 // repr(float), which is also how floats print.
 std::string FloatRepr(double value);

@@ -50,7 +50,7 @@ absl::Status NodeUnsupported(const Node& node, absl::string_view message) {
   return absl::UnimplementedError(absl::StrCat(node.Describe(), ": ", message));
 }
 
-ValueId Resolver::Use(const Ref& ref, Scope& scope) {
+ValueId Resolver::Use(const Ref& ref, GraphScope& scope) {
   if (ref.id == kNoValue || ref.scope == &scope) return ref.id;
   const ValueId outer = Use(ref, *scope.outer);
   const auto found = scope.captured.find(outer);
@@ -71,7 +71,7 @@ ValueId Resolver::Use(const Ref& ref, Scope& scope) {
   return id;
 }
 
-Ref Resolver::Find(const Graph& source, ValueId id, Places& places, Scope& scope) {
+Ref Resolver::Find(const Graph& source, ValueId id, Places& places, GraphScope& scope) {
   if (id == kNoValue) return {&scope, kNoValue};
   std::optional<Ref>& place = places[static_cast<size_t>(id)];
   if (place.has_value()) return *place;
@@ -83,14 +83,14 @@ Ref Resolver::Find(const Graph& source, ValueId id, Places& places, Scope& scope
   return *place;
 }
 
-ValueId Resolver::AddOperator(Node node, Value output, Scope& scope) {
+ValueId Resolver::AddOperator(Node node, Value output, GraphScope& scope) {
   node.outputs = {scope.graph.AddValue(std::move(output))};
   const ValueId id = node.outputs[0];
   scope.graph.AddNode(std::move(node));
   return id;
 }
 
-ValueId Resolver::AddDims(const DimExpr& dim, Scope& scope) {
+ValueId Resolver::AddDims(const DimExpr& dim, GraphScope& scope) {
   if (const std::optional<int64_t> constant = dim.constant(); constant.has_value()) {
     const ValueId id = scope.graph.AddConstant("dim", Tensor::Scalar(DType::kI64, *constant));
     InferConstant(scope.graph.value(id));
@@ -101,7 +101,7 @@ ValueId Resolver::AddDims(const DimExpr& dim, Scope& scope) {
   return vector;
 }
 
-ValueId Resolver::AddShape(const Shape& dims, Scope& scope) {
+ValueId Resolver::AddShape(const Shape& dims, GraphScope& scope) {
   Node node = {.op_type = "Dims", .domain = "stampmill", .name = Fresh("dim")};
   node.attributes["contents"] = ToString(dims);  // tells them apart
   std::set<std::string> symbols;
@@ -121,7 +121,7 @@ ValueId Resolver::AddShape(const Shape& dims, Scope& scope) {
                      scope);
 }
 
-ValueId Resolver::AddRead(ValueId id, int64_t limit, Scope& scope) {
+ValueId Resolver::AddRead(ValueId id, int64_t limit, GraphScope& scope) {
   const Value& value = scope.graph.value(id);
   const std::string symbol = Fresh(absl::StrCat("value of '", value.name, "'"));
   const DimExpr contents = limit == 1 ? Min(1, DimExpr::Symbol(symbol)) : DimExpr::Symbol(symbol);
@@ -138,12 +138,12 @@ ValueId Resolver::AddRead(ValueId id, int64_t limit, Scope& scope) {
   return read;
 }
 
-void Resolver::AddLate(absl::string_view symbol, ValueId id, Scope& scope) {
+void Resolver::AddLate(absl::string_view symbol, ValueId id, GraphScope& scope) {
   late_.emplace_back(symbol);
   reads_[symbol] = Ref{&scope, id};
 }
 
-void Resolver::PassOut(size_t first, ValueId id, Scope& scope) {
+void Resolver::PassOut(size_t first, ValueId id, GraphScope& scope) {
   for (size_t i = first; i < late_.size(); ++i) reads_[late_[i]] = Ref{&scope, id};
 }
 
@@ -157,7 +157,7 @@ bool Resolver::MentionsLate(const Shape& shape, size_t first) const {
 }
 
 absl::StatusOr<DimExpr> Resolver::Scalar(const Node& node, ValueId id, int64_t limit,
-                                         Scope& scope) {
+                                         GraphScope& scope) {
   const Value& value = scope.graph.value(id);
   const bool fits = limit == 1 ? value.dtype == DType::kBool : IsInteger(value.dtype);
   if (!fits) {
@@ -172,7 +172,7 @@ absl::StatusOr<DimExpr> Resolver::Scalar(const Node& node, ValueId id, int64_t l
   return (*scope.graph.value(AddRead(id, limit, scope)).symbolic)[0];
 }
 
-Finished Resolver::Finish(Scope& scope, const std::vector<Ref>& outputs) {
+Finished Resolver::Finish(GraphScope& scope, const std::vector<Ref>& outputs) {
   std::vector<ValueId> ids;
   for (const Ref& output : outputs) ids.push_back(Use(output, scope));
   scope.graph.SetOutputs(std::move(ids));
@@ -194,7 +194,7 @@ Finished Resolver::Finish(Scope& scope, const std::vector<Ref>& outputs) {
 }
 
 absl::Status Resolver::CopyNode(const Graph& source, const Node& node, Places& places,
-                                Scope& scope) {
+                                GraphScope& scope) {
   Node copy = node;
   for (ValueId& input : copy.inputs) input = Use(Find(source, input, places, scope), scope);
   for (ValueId& output : copy.outputs) {
@@ -223,7 +223,7 @@ absl::Status Resolver::CopyNode(const Graph& source, const Node& node, Places& p
 }
 
 absl::StatusOr<std::vector<Ref>> Resolver::Build(const Graph& source, Places places,
-                                                 size_t position, Scope& scope) {
+                                                 size_t position, GraphScope& scope) {
   if (depth_ >= kDepthMax) {
     return absl::InvalidArgumentError(absl::StrCat("control flow: bodies deeper than ", kDepthMax));
   }
@@ -258,7 +258,7 @@ absl::StatusOr<std::vector<Ref>> Resolver::Build(const Graph& source, Places pla
 // If.
 
 Places Resolver::BranchPlaces(const Graph& source, const Node& node, const Graph& body,
-                              Places& places, Scope& scope) {
+                              Places& places, GraphScope& scope) {
   Places inner(body.value_count());
   const size_t captures = body.inputs().size();
   for (size_t i = 0; i < captures; ++i) {
@@ -269,7 +269,7 @@ Places Resolver::BranchPlaces(const Graph& source, const Node& node, const Graph
 }
 
 absl::Status Resolver::TakeBranch(const Graph& source, const Node& node, Places& places,
-                                  Scope& scope, const Graph& body) {
+                                  GraphScope& scope, const Graph& body) {
   ASSIGN_OR_RETURN(const std::vector<Ref> results,
                    Build(body, BranchPlaces(source, node, body, places, scope), 0, scope));
   for (size_t i = 0; i < node.outputs.size(); ++i) {
@@ -279,9 +279,9 @@ absl::Status Resolver::TakeBranch(const Graph& source, const Node& node, Places&
 }
 
 // Builds the branch in a scope of its own, and what follows the If at `rest` behind it.
-void Resolver::BuildBranch(const Graph& source, const Node& node, Places& places, Scope& scope,
+void Resolver::BuildBranch(const Graph& source, const Node& node, Places& places, GraphScope& scope,
                            std::optional<size_t> rest, Branch& branch) {
-  branch.scope = std::make_unique<Scope>();
+  branch.scope = std::make_unique<GraphScope>();
   branch.scope->outer = &scope;
   branch.scope->graph.opsets = scope.graph.opsets;
   branch.results = Build(*branch.body, BranchPlaces(source, node, *branch.body, places, scope), 0,
@@ -306,7 +306,7 @@ bool Resolver::Agree(Branch& a, Branch& b) {
 
 absl::StatusOr<std::vector<Ref>> Resolver::MergeBranches(const Node& node, const DimExpr& condition,
                                                          Branch& then_branch, Branch& else_branch,
-                                                         Scope& scope) {
+                                                         GraphScope& scope) {
   std::vector<Value> results;
   for (size_t i = 0; i < then_branch.results->size(); ++i) {
     const Ref &x = (*then_branch.results)[i], &y = (*else_branch.results)[i];
@@ -352,7 +352,7 @@ absl::StatusOr<std::vector<Ref>> Resolver::MergeBranches(const Node& node, const
 
 absl::StatusOr<Resolver::Outputs> Resolver::ResolveIf(const Graph& source, const Node& node,
                                                       Places& places, size_t position,
-                                                      Scope& scope) {
+                                                      GraphScope& scope) {
   Branch branches[2];
   branches[0].body = BodyOf(node, "then_branch");
   branches[1].body = BodyOf(node, "else_branch");
@@ -415,13 +415,14 @@ bool CanBeFollowed(const Value& value) {
 }  // namespace
 
 absl::StatusOr<Graph> Resolver::Run(const Graph& source, const std::vector<bool>& followed) {
-  Scope scope;
+  GraphScope scope;
   Graph& graph = scope.graph;
   graph.name = source.name;
   graph.producer = source.producer;
   graph.ir_version = source.ir_version;
   graph.opsets = source.opsets;
   graph.metadata = source.metadata;
+  graph.states = source.states;
   Places places(source.value_count());
   for (size_t i = 0; i < source.inputs().size(); ++i) {
     Value value = source.value(source.inputs()[i]);

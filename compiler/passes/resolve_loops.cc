@@ -28,7 +28,7 @@ bool MentionsAny(const Shape& shape, absl::string_view symbol) {
 
 // Runs a loop whose inputs are all constant; true when that made its outputs constants.
 absl::StatusOr<bool> Resolver::FoldRepeat(const Graph& source, const Node& node, Places& places,
-                                          Scope& scope, int64_t trips) {
+                                          GraphScope& scope, int64_t trips) {
   if (trips > kFoldedTripsMax) return false;
   std::vector<Tensor> inputs;
   for (const ValueId input : node.inputs) {
@@ -55,7 +55,7 @@ absl::StatusOr<bool> Resolver::FoldRepeat(const Graph& source, const Node& node,
 }
 
 // Builds the body. A probe gives what is carried and may be followed symbols of its own.
-absl::StatusOr<std::vector<Ref>> Resolver::BuildRepeatBody(Repeat& repeat, Scope& body,
+absl::StatusOr<std::vector<Ref>> Resolver::BuildRepeatBody(Repeat& repeat, GraphScope& body,
                                                            bool probe) {
   Places places = repeat.places;
   const auto bind = [&](ValueId source_input, Value value) {
@@ -103,7 +103,7 @@ absl::StatusOr<std::vector<Ref>> Resolver::BuildRepeatBody(Repeat& repeat, Scope
 
 // What grows by a fixed step: whose result differs from what the probe gave it by nothing that the
 // loop changes.
-void Resolver::FindSteps(const Repeat& repeat, Scope& body, const std::vector<Ref>& outputs,
+void Resolver::FindSteps(const Repeat& repeat, GraphScope& body, const std::vector<Ref>& outputs,
                          std::vector<Carried>& carried) const {
   absl::flat_hash_set<std::string> changing = {repeat.iteration};
   for (size_t i = 0; i < carried.size(); ++i) {
@@ -136,7 +136,7 @@ void Resolver::FindSteps(const Repeat& repeat, Scope& body, const std::vector<Re
 }
 
 absl::Status Resolver::StartUnread(const Repeat& repeat, Carried& carried, const Ref& result,
-                                   Scope& scope) {
+                                   GraphScope& scope) {
   const Value& end = result.scope->graph.value(result.id);
   if (*scope.graph.value(carried.start.id).shape == *end.shape) return absl::OkStatus();
   if (repeat.count.LowerBound().value_or(0) < 1 || MentionsAny(*end.shape, repeat.iteration)) {
@@ -160,7 +160,7 @@ absl::Status Resolver::StartUnread(const Repeat& repeat, Carried& carried, const
 }
 
 // One element keeps the rank that it begins with: exporters whose scalars are of one dim mix both.
-absl::StatusOr<Ref> Resolver::InStartShape(const Carried& carried, Ref result, Scope& body) {
+absl::StatusOr<Ref> Resolver::InStartShape(const Carried& carried, Ref result, GraphScope& body) {
   const Shape& start = *carried.start.scope->graph.value(carried.start.id).shape;
   const Shape& shape = *result.scope->graph.value(result.id).shape;
   if (start.size() == shape.size()) return result;
@@ -178,7 +178,8 @@ absl::StatusOr<Ref> Resolver::InStartShape(const Carried& carried, Ref result, S
 }
 
 absl::Status Resolver::CheckCarried(const Node& node, const Repeat& repeat, const Carried& carried,
-                                    const Value& start, const Value& result, Scope& scope) const {
+                                    const Value& start, const Value& result,
+                                    GraphScope& scope) const {
   const std::string& name = repeat.source->value(carried.source_input).name;
   if (start.dtype != result.dtype) {
     return NodeError(node, absl::StrCat("carried '", name, "': begins as ", Name(start.dtype),
@@ -206,7 +207,7 @@ absl::Status Resolver::CheckCarried(const Node& node, const Repeat& repeat, cons
 }
 
 absl::StatusOr<std::optional<Ref>> Resolver::Proceed(const Node& node, Repeat& repeat,
-                                                     Ref condition, Scope& body) {
+                                                     Ref condition, GraphScope& body) {
   const ValueId id = Use(condition, body);
   ASSIGN_OR_RETURN(DimExpr goes_on, Scalar(node, id, 1, body));
   if (goes_on.UpperBound().value_or(1) <= 0) {
@@ -222,11 +223,11 @@ absl::StatusOr<std::optional<Ref>> Resolver::Proceed(const Node& node, Repeat& r
   return Ref{&body, AddDims(goes_on, body)};
 }
 
-absl::Status Resolver::ProbeSteps(Repeat& repeat, Scope& scope) {
+absl::Status Resolver::ProbeSteps(Repeat& repeat, GraphScope& scope) {
   const bool follows = std::any_of(repeat.carried.begin(), repeat.carried.end(),
                                    [](const auto& c) { return c.start_contents.has_value(); });
   if (!follows) return absl::OkStatus();
-  Scope probe;
+  GraphScope probe;
   probe.outer = &scope;
   probe.graph.opsets = scope.graph.opsets;
   ASSIGN_OR_RETURN(const std::vector<Ref> outputs, BuildRepeatBody(repeat, probe, true));
@@ -234,7 +235,7 @@ absl::Status Resolver::ProbeSteps(Repeat& repeat, Scope& scope) {
   return absl::OkStatus();
 }
 
-Node Resolver::RepeatNode(const Node& node, const Repeat& repeat, Scope& scope) {
+Node Resolver::RepeatNode(const Node& node, const Repeat& repeat, GraphScope& scope) {
   Node made = {.op_type = "Repeat", .domain = "stampmill", .name = node.name};
   made.attributes["iteration"] = repeat.iteration;
   made.attributes["carried"] = static_cast<int64_t>(repeat.carried.size());
@@ -251,7 +252,7 @@ Node Resolver::RepeatNode(const Node& node, const Repeat& repeat, Scope& scope) 
 
 absl::StatusOr<Value> Resolver::CarriedResult(const Node& node, const Repeat& repeat,
                                               const Carried& carried, const Ref& next,
-                                              const DimExpr& trips, Scope& scope) {
+                                              const DimExpr& trips, GraphScope& scope) {
   const Value start = scope.graph.value(carried.start.id);
   const Value result = next.scope->graph.value(next.id);
   RETURN_IF_ERROR(CheckCarried(node, repeat, carried, start, result, scope));
@@ -282,9 +283,9 @@ absl::StatusOr<Value> Resolver::RowsResult(const Node& node, const Repeat& repea
 }
 
 absl::StatusOr<Resolver::RepeatResult> Resolver::BuildRepeat(const Node& node, Repeat& repeat,
-                                                             Scope& scope) {
+                                                             GraphScope& scope) {
   RETURN_IF_ERROR(ProbeSteps(repeat, scope));
-  Scope body;
+  GraphScope body;
   body.outer = &scope;
   body.graph.opsets = scope.graph.opsets;
   const size_t first_late = late_.size();
@@ -337,7 +338,7 @@ absl::StatusOr<Resolver::RepeatResult> Resolver::BuildRepeat(const Node& node, R
 }
 
 absl::StatusOr<DimExpr> Resolver::LoopCount(const Graph& source, const Node& node, size_t own,
-                                            Places& places, Scope& scope) {
+                                            Places& places, GraphScope& scope) {
   DimExpr count = kUnlimited;
   if (own > 0 && node.inputs[0] != kNoValue) {
     const ValueId id = Use(Find(source, node.inputs[0], places, scope), scope);
@@ -356,7 +357,7 @@ absl::StatusOr<DimExpr> Resolver::LoopCount(const Graph& source, const Node& nod
 // Binds what a Loop carries; gives the values that it does not change, which need not be carried.
 absl::StatusOr<std::vector<std::optional<Ref>>> Resolver::BindCarried(
     const Graph& source, const Node& node, Places& places, Repeat& repeat, size_t carried,
-    Scope& scope) {
+    GraphScope& scope) {
   const std::span<const ValueId> inputs = repeat.source->inputs();
   const std::span<const ValueId> outputs = repeat.source->outputs();
   std::vector<std::optional<Ref>> unchanged(carried);
@@ -381,7 +382,7 @@ absl::StatusOr<std::vector<std::optional<Ref>>> Resolver::BindCarried(
 }
 
 absl::Status Resolver::ResolveLoop(const Graph& source, const Node& node, Places& places,
-                                   Scope& scope) {
+                                   GraphScope& scope) {
   Repeat repeat;
   repeat.source = BodyOf(node, "body");
   if (repeat.source == nullptr) return NodeError(node, "no graph 'body'");
@@ -437,7 +438,8 @@ absl::Status Resolver::ResolveLoop(const Graph& source, const Node& node, Places
 }
 
 // `id` with axis `from` moved to `to`.
-ValueId Resolver::MoveAxis(ValueId id, size_t from, size_t to, Scope& scope, absl::Status& status) {
+ValueId Resolver::MoveAxis(ValueId id, size_t from, size_t to, GraphScope& scope,
+                           absl::Status& status) {
   if (from == to) return id;
   std::vector<int64_t> order;
   for (size_t d = 0; d < scope.graph.value(id).shape->size(); ++d) {
@@ -454,7 +456,7 @@ ValueId Resolver::MoveAxis(ValueId id, size_t from, size_t to, Scope& scope, abs
 }
 
 // All scanned tensors have as many rows as the first.
-absl::Status Resolver::CheckLength(const Node& node, Repeat& repeat, Scope& scope) const {
+absl::Status Resolver::CheckLength(const Node& node, Repeat& repeat, GraphScope& scope) const {
   const DimExpr length = (*scope.graph.value(repeat.scanned.back().id).shape)[0];
   if (repeat.scanned.size() == 1) repeat.count = length;
   const std::optional<bool> equal = KnownEqual(repeat.count, length);
@@ -486,7 +488,7 @@ absl::StatusOr<size_t> ScanAxis(const Node& node, int64_t axis, size_t rank) {
 }  // namespace
 
 absl::Status Resolver::ResolveScan(const Graph& source, const Node& node, Places& places,
-                                   Scope& scope) {
+                                   GraphScope& scope) {
   Repeat repeat;
   repeat.source = BodyOf(node, "body");
   if (repeat.source == nullptr) return NodeError(node, "no graph 'body'");
