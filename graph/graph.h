@@ -161,6 +161,10 @@ class Graph {
 
   // How many of the last inputs stand for values of the graph around this body.
   int32_t captures = 0;
+  // How many of the last inputs are state (a cache of keys and values): memory that outlives a run,
+  // which operators that name it write in place. What such an operator gives is the same state
+  // after it; a state has one writer in a run, and nobody reads it as it was before. Not in bodies.
+  int32_t states = 0;
 
   // File-level facts the importer keeps for `inspect` and metadata.
   std::string name;

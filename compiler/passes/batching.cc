@@ -312,6 +312,7 @@ class Prover {
 
 BatchingProof ProveBatching(const StageGraph& stages) {
   if (stages.inputs.empty()) return {.symbol = "", .reason = "the model has no inputs"};
+  if (stages.states > 0) return {.symbol = "", .reason = "the model keeps state"};
   const Shape& first = stages.value(stages.inputs[0]).shape;
   if (first.empty() || first[0].kind() != DimExpr::Kind::kSymbol) {
     return {.symbol = "", .reason = "dim 0 of the first input is fixed"};

@@ -399,6 +399,7 @@ class Builder {
     Program& p = program();
     p.target = options_.target.ToString();
     p.symbols = dims_.symbols();
+    p.states = stages_.states;
     p.dims.assign(dims_.instructions().begin(), dims_.instructions().end());
     p.weights_size = weights_end_;
     p.segments.push_back({.device_kind = std::string(options_.target.kind()),

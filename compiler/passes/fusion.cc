@@ -166,7 +166,10 @@ std::vector<int32_t> Fusion::FusibleReaders(int32_t s) {
   if (producer.outputs.size() != 1) return {};
   const ValueId root = stages_.Root(producer.outputs[0]);
   // What a slice is a part of has readers of its own.
-  if (stages_.IsSlice(root) || stages_.IsGraphOutput(root) || writers_[root].size() != 1) return {};
+  if (stages_.IsSlice(root) || stages_.IsGraphOutput(root) || stages_.IsState(root) ||
+      writers_[root].size() != 1) {
+    return {};
+  }
   const std::vector<int32_t>& readers = readers_[root];
   const bool same_times = std::all_of(readers.begin(), readers.end(), [&](int32_t r) {
     return stages_.RunsOnceWithin(stage(r).region, producer.region);

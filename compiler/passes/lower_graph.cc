@@ -384,6 +384,7 @@ absl::StatusOr<StageGraph> LowerGraph(const Graph& graph, const LowerOptions& op
                              .constant = value.constant});
   }
   stages.inputs = body.inputs;
+  stages.states = graph.states;
   stages.outputs = body.outputs;
   stages.output_names = graph.output_names();
   Lowering context(flat, options, stages);

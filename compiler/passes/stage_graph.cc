@@ -24,8 +24,8 @@ bool StageGraph::IsGraphOutput(ValueId root) const {
                      [&](ValueId output) { return Root(output) == root; });
 }
 
-bool StageGraph::IsGraphInput(ValueId root) const {
-  return std::find(inputs.begin(), inputs.end(), root) != inputs.end();
+bool StageGraph::IsState(ValueId root) const {
+  return std::find(inputs.end() - states, inputs.end(), root) != inputs.end();
 }
 
 std::vector<int32_t> StageGraph::Readers(ValueId root) const {

@@ -65,6 +65,7 @@ struct StageGraph {
   // What late symbols, those of iterations, trips and reads, are at most.
   absl::flat_hash_map<std::string, DimExpr> late_limits;
   std::vector<ValueId> inputs;
+  int32_t states = 0;  // Graph::states
   std::vector<ValueId> outputs;
   std::vector<std::string> output_names;
 
@@ -83,7 +84,7 @@ struct StageGraph {
   // or around it, with no repeat between them.
   bool RunsOnceWithin(int32_t region, int32_t outer) const;
   bool IsGraphOutput(ValueId root) const;
-  bool IsGraphInput(ValueId root) const;
+  bool IsState(ValueId root) const;
   // Stages that are not removed and read or write `root` or an alias of it, in order.
   std::vector<int32_t> Readers(ValueId root) const;
   std::vector<int32_t> Writers(ValueId root) const;

@@ -1,4 +1,4 @@
-// Byte table of a program (little endian, version 3). string = u32 length and bytes; list of X =
+// Byte table of a program (little endian, version 4). string = u32 length and bytes; list of X =
 // u32 count and so many X; place, index = i32, -1 where none; digest = 32 bytes.
 //
 //   8 bytes        magic "STMPPRG\0"
@@ -10,7 +10,9 @@
 //   list of        checks: place, string message
 //   list of        index bounds: index input, i64 limit, string reader
 //   list of        value symbols: i32 symbol, index input, i64 element
-//   list of tensor inputs, then outputs: string name, u8 dtype, list of {i64 fixed, place}, buffer
+//   list of tensor inputs: string name, u8 dtype, list of {i64 fixed, place}, buffer
+//   i32            states
+//   list of tensor outputs
 //   list of        buffers: u8 kind, size place, index, u64 weight_offset, u64 weight_size,
 //                  i32 first_command, i32 last_command
 //   list of digest artifacts
@@ -285,6 +287,7 @@ std::string Program::Serialize() const {
   WriteList(out, index_bounds);
   WriteList(out, value_symbols);
   WriteList(out, inputs);
+  out.I32(states);
   WriteList(out, outputs);
   WriteList(out, buffers);
   WriteList(out, artifacts);
@@ -328,6 +331,7 @@ absl::StatusOr<Program> Program::Parse(std::span<const std::byte> bytes) {
   ReadList(in, program.index_bounds);
   ReadList(in, program.value_symbols);
   ReadList(in, program.inputs);
+  program.states = in.I32();
   ReadList(in, program.outputs);
   ReadList(in, program.buffers);
   ReadList(in, program.artifacts);

@@ -28,7 +28,7 @@
 
 namespace stampmill {
 
-inline constexpr uint32_t kProgramVersion = 3;
+inline constexpr uint32_t kProgramVersion = 4;
 
 // A dim of an interface tensor: a fixed value or a place in the dim table.
 struct ProgramDim {
@@ -132,6 +132,9 @@ struct Program {
   };
   std::vector<ValueSymbol> value_symbols;
   std::vector<ProgramTensor> inputs;
+  // How many of the last inputs are state: memory that the commands also write and whose contents
+  // the next run needs.
+  int32_t states = 0;
   std::vector<ProgramTensor> outputs;
   std::vector<ProgramBuffer> buffers;
   std::vector<Digest> artifacts;  // cache objects

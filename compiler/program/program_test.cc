@@ -154,6 +154,8 @@ TEST(ProgramTest, VerifyNamesTheBrokenRule) {
          p.index_bounds = {{0, 5, "g"}, {0, 6, "g"}};
        }},
       {"batch symbol", [](Program& p) { p.batch_symbol = "M"; }},
+      {"states: got 9", [](Program& p) { p.states = 9; }},
+      {"beside state", [](Program& p) { p.states = 1; }},
       {"twice", [](Program& p) { p.outputs[1].name = "y"; }},
       {"unknown dtype", [](Program& p) { p.inputs[0].dtype = static_cast<DType>(77); }},
       {"dim place", [](Program& p) { p.inputs[0].dims[0].place = 1; }},

@@ -79,6 +79,10 @@ void VerifyDims(const Program& program, Rules& rules) {
     rules.Require(i == 0 || bound.input > program.index_bounds[i - 1].input, what,
                   ": not ascending");
   }
+  rules.Require(program.states >= 0 && static_cast<size_t>(program.states) <= program.inputs.size(),
+                "states: got ", program.states, ", limit ", program.inputs.size(), " inputs");
+  rules.Require(program.batch_symbol.empty() || program.states == 0, "batch symbol '",
+                program.batch_symbol, "': beside state");
   rules.Require(program.batch_symbol.empty() || names.contains(program.batch_symbol),
                 "batch symbol '", program.batch_symbol, "': unknown");
   rules.Require(program.batch_symbol.empty() || program.value_symbols.empty(), "batch symbol '",
