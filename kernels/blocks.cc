@@ -4,7 +4,8 @@
 // importers make: rows as they lie in a file. Its result is never kept as a constant.
 // The compiler puts the others in its place (compiler/passes/fold_blocks.cc), over panels that all
 // uses of a weight share, with attributes `format`, `panel` and `rows`:
-// DequantizePanels(panels): f32[rows, k], MatMulPanels(x: f32[..., k], panels): f32[..., rows], the
+// DequantizePanels(panels): f32[rows, k], GatherPanels(panels, indices: i32 or i64):
+// f32[indices..., k], those rows alone, MatMulPanels(x: f32[..., k], panels): f32[..., rows], the
 // product with each row.
 #include <algorithm>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "kernels/elementwise.h"
 #include "kernels/families.h"
 #include "kernels/host_values.h"
+#include "kernels/indices.h"
 #include "kernels/reference.h"
 #include "kernels/shape_rules.h"
 #include "kernels/stage_builder.h"
@@ -117,6 +119,15 @@ absl::Status InferDequantizePanels(InferContext& context) {
   return context.SetOutput(0, DType::kF32, {panels.rows, panels.k});
 }
 
+absl::Status InferGatherPanels(InferContext& context) {
+  ASSIGN_OR_RETURN(const Panels panels, PanelsOfInput(context, 0));
+  RETURN_IF_ERROR(CheckIndexType(context, 1));
+  ASSIGN_OR_RETURN(Shape shape, context.InputShape(1));
+  context.CheckIndices(1, panels.rows);
+  shape.push_back(panels.k);
+  return context.SetOutput(0, DType::kF32, std::move(shape));
+}
+
 absl::Status InferMatMulPanels(InferContext& context) {
   ASSIGN_OR_RETURN(const Panels panels, PanelsOfInput(context, 1));
   ASSIGN_OR_RETURN(const DType dtype, context.InputDType(0));
@@ -153,6 +164,21 @@ References DequantizePanelsReference(const ReferenceArguments& arguments) {
   ASSIGN_OR_RETURN(const int64_t rows, arguments.node.Int("rows", 0));
   const auto k = rows == 0 ? 0 : static_cast<int64_t>(values.size()) / rows;
   ASSIGN_OR_RETURN(Tensor output, MakeTensor(DType::kF32, {rows, k}, values));
+  return One(std::move(output));
+}
+
+References GatherPanelsReference(const ReferenceArguments& arguments) {
+  ASSIGN_OR_RETURN(const std::vector<float> values, Unpacked(arguments.node, arguments.inputs[0]));
+  ASSIGN_OR_RETURN(const int64_t rows, arguments.node.Int("rows", 0));
+  const int64_t k = rows == 0 ? 0 : static_cast<int64_t>(values.size()) / rows;
+  std::vector<float> taken;
+  for (const int64_t index : Int64Values(arguments.inputs[1])) {
+    ASSIGN_OR_RETURN(const int64_t row, IndexOf(arguments, index, rows));
+    taken.insert(taken.end(), values.begin() + row * k, values.begin() + (row + 1) * k);
+  }
+  std::vector<int64_t> shape = arguments.inputs[1].shape();
+  shape.push_back(k);
+  ASSIGN_OR_RETURN(Tensor output, MakeTensor(DType::kF32, std::move(shape), taken));
   return One(std::move(output));
 }
 
@@ -279,8 +305,11 @@ class PanelElement {
   Expr panel_, lane_, group_, place_, block_;
 };
 
-// A map over [rows, k] flattened in the output's shape.
-absl::Status EmitDequantized(LowerContext& context, const Panels& panels, ValueId packed) {
+// A map over the output, whose last coordinate is k; `row` gives the row of the others, from them
+// and loads of operands that it may add.
+template <typename RowOf>
+absl::Status EmitDequantized(LowerContext& context, const Panels& panels, ValueId packed,
+                             const RowOf& row_of) {
   const Shape& output = *context.output(0).shape;
   StageOperands operands;
   const int64_t count = (panels.rows + panels.layout.panel - 1) / panels.layout.panel;
@@ -292,14 +321,24 @@ absl::Status EmitDequantized(LowerContext& context, const Panels& panels, ValueI
                                                std::vector<uint8_t>(values.begin(), values.end())));
     table = operands.Add(context.NewConstant(std::move(tensor), "values"), DType::kU8, {16});
   }
-  Expr row = Int(0);
-  for (size_t i = 0; i + 1 < output.size(); ++i) {
-    row = row * Extent(output[i]) + Expr::Coord(static_cast<int32_t>(i));
-  }
+  const Expr row = row_of(operands, Coords(0, output.size() - 1));
   const Expr k = Expr::Coord(static_cast<int32_t>(output.size()) - 1);
   const Expr value = PanelElement(panels.layout, operands, source, table, row, k).Value();
   EmitMap(context, std::move(operands), value);
   return absl::OkStatus();
+}
+
+// All rows in order.
+absl::Status EmitDequantized(LowerContext& context, const Panels& panels, ValueId packed) {
+  return EmitDequantized(context, panels, packed,
+                         [&](StageOperands&, const std::vector<Expr>& coordinates) {
+                           const Shape& output = *context.output(0).shape;
+                           Expr row = Int(0);
+                           for (size_t i = 0; i < coordinates.size(); ++i) {
+                             row = row * Extent(output[i]) + coordinates[i];
+                           }
+                           return row;
+                         });
 }
 
 bool HasConstantRows(const LowerContext& context) { return context.input(0).constant.has_value(); }
@@ -321,6 +360,15 @@ absl::Status LowerDequantize(LowerContext& context) {
 absl::Status LowerDequantizePanels(LowerContext& context) {
   ASSIGN_OR_RETURN(const Panels panels, ReadPanels(context.node(), context.InputShape(0)));
   return EmitDequantized(context, panels, context.node().inputs[0]);
+}
+
+absl::Status LowerGatherPanels(LowerContext& context) {
+  ASSIGN_OR_RETURN(const Panels panels, ReadPanels(context.node(), context.InputShape(0)));
+  return EmitDequantized(context, panels, context.node().inputs[0],
+                         [&](StageOperands& operands, const std::vector<Expr>& coordinates) {
+                           const int32_t indices = operands.AddInput(context, 1);
+                           return ClampedIndex(operands.Load(indices, coordinates), panels.rows);
+                         });
 }
 
 absl::Status LowerMatMulPanels(LowerContext& context) {
@@ -370,6 +418,13 @@ constexpr OpDefinition kOps[] = {
      .reference = DequantizePanelsReference,
      .variants = kDequantizePanelsVariants,
      .folds = false},
+    {.name = "GatherPanels",
+     .domain = "stampmill",
+     .min_inputs = 2,
+     .max_inputs = 2,
+     .infer = InferGatherPanels,
+     .reference = GatherPanelsReference,
+     .variants = kNest<LowerGatherPanels>},
     {.name = "MatMulPanels",
      .domain = "stampmill",
      .min_inputs = 2,

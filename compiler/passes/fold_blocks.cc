@@ -1,8 +1,8 @@
 // Products of dequantised weights become products of the weights' blocks (kernels/blocks.cc).
 //
 // x * transpose(DequantizeBlocks(w)), as MatMul with a Transpose between or as Gemm with transB,
-// is MatMulPanels(x, panels of w), plus what Gemm adds. Whatever else reads DequantizeBlocks(w), a
-// Gather of rows say, reads the same panels: a weight is stored once.
+// is MatMulPanels(x, panels of w), plus what Gemm adds; a Gather of its rows is GatherPanels.
+// Whatever else reads DequantizeBlocks(w) reads the same panels: a weight is stored once.
 #include <map>
 #include <optional>
 #include <string>
@@ -36,6 +36,7 @@ class BlockFolder {
       if (node.removed || !node.domain.empty()) continue;
       if (node.op_type == "MatMul") RETURN_IF_ERROR(FoldMatMul(id, node));
       if (node.op_type == "Gemm") RETURN_IF_ERROR(FoldGemm(id, node));
+      if (node.op_type == "Gather") RETURN_IF_ERROR(FoldGather(id, node));
     }
     graph_.RemoveDeadNodes();
     return graph_.SortTopologically();
@@ -118,6 +119,22 @@ class BlockFolder {
       y = graph_.Op("Add", "", {y, Scaled(node.inputs[2], beta)});
     }
     Replace(id, y);
+    return absl::OkStatus();
+  }
+
+  // Rows of dequantised weights.
+  absl::Status FoldGather(NodeId id, const Node& node) {
+    const Node* weights = Producer(node.inputs[0], kDomain, "DequantizePanels");
+    ASSIGN_OR_RETURN(const int64_t axis, node.Int("axis", 0));
+    if (weights == nullptr || (axis != 0 && axis != -2)) return absl::OkStatus();
+    const NodeId rows = graph_.AddNode({.op_type = "GatherPanels",
+                                        .domain = std::string(kDomain),
+                                        .name = node.name,
+                                        .inputs = {weights->inputs[0], node.inputs[1]},
+                                        .outputs = {},
+                                        .attributes = weights->attributes},
+                                       1);
+    Replace(id, graph_.node(rows).outputs[0]);
     return absl::OkStatus();
   }
 
