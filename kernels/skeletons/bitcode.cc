@@ -6,8 +6,14 @@
 #if !__has_include("kernels/skeletons/algebra.bc")
 #error "algebra.bc is missing"
 #endif
+#if !__has_include("kernels/skeletons/attention.bc")
+#error "attention.bc is missing"
+#endif
 #if !__has_include("kernels/skeletons/boxes.bc")
 #error "boxes.bc is missing"
+#endif
+#if !__has_include("kernels/skeletons/sample.bc")
+#error "sample.bc is missing"
 #endif
 #if !__has_include("kernels/skeletons/scan.bc")
 #error "scan.bc is missing"
@@ -33,7 +39,9 @@
   extern "C" const std::byte stampmill_bitcode_##name[], stampmill_bitcode_##name##_end[]
 
 STAMPMILL_EMBED(algebra);
+STAMPMILL_EMBED(attention);
 STAMPMILL_EMBED(boxes);
+STAMPMILL_EMBED(sample);
 STAMPMILL_EMBED(scan);
 STAMPMILL_EMBED(sort);
 STAMPMILL_EMBED(transform);
@@ -43,7 +51,9 @@ namespace stampmill {
 std::span<const std::span<const std::byte>> SkeletonBitcode() {
   static const std::span<const std::byte> kModules[] = {
       {stampmill_bitcode_algebra, stampmill_bitcode_algebra_end},
+      {stampmill_bitcode_attention, stampmill_bitcode_attention_end},
       {stampmill_bitcode_boxes, stampmill_bitcode_boxes_end},
+      {stampmill_bitcode_sample, stampmill_bitcode_sample_end},
       {stampmill_bitcode_scan, stampmill_bitcode_scan_end},
       {stampmill_bitcode_sort, stampmill_bitcode_sort_end},
       {stampmill_bitcode_transform, stampmill_bitcode_transform_end},

@@ -34,8 +34,10 @@ STAMPMILL_SKELETON(dft);
 STAMPMILL_SKELETON(join_lists);
 STAMPMILL_SKELETON(linear_attention);
 STAMPMILL_SKELETON(nonzero);
+STAMPMILL_SKELETON(paged_attention);
 STAMPMILL_SKELETON(place);
 STAMPMILL_SKELETON(roi_align);
+STAMPMILL_SKELETON(sample);
 STAMPMILL_SKELETON(scan);
 STAMPMILL_SKELETON(suppress);
 STAMPMILL_SKELETON(top_k);
@@ -48,8 +50,10 @@ SkeletonFunction FindSkeleton(absl::string_view name) {
       {"join_lists", stampmill_skeleton_join_lists},
       {"linear_attention", stampmill_skeleton_linear_attention},
       {"nonzero", stampmill_skeleton_nonzero},
+      {"paged_attention", stampmill_skeleton_paged_attention},
       {"place", stampmill_skeleton_place},
       {"roi_align", stampmill_skeleton_roi_align},
+      {"sample", stampmill_skeleton_sample},
       {"scan", stampmill_skeleton_scan},
       {"suppress", stampmill_skeleton_suppress},
       {"top_k", stampmill_skeleton_top_k},
