@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "base/status_macros.h"
 #include "compiler/compiler_abi.h"
-#include "compiler/onnx/importer.h"
+#include "compiler/import.h"
 #include "compiler/passes/pass_options.h"
 #include "compiler/worker/kernel_builder.h"
 
@@ -124,7 +124,7 @@ absl::StatusOr<CompileJobStatistics> RunCompileJob(const CompileJob& job, Kernel
   const auto start = std::chrono::steady_clock::now();
   ASSIGN_OR_RETURN(const PassOptions options, ParsePassOptions(job.target, job.options));
   if (job.progress) job.progress("reading the model");
-  ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(job.model_path));
+  ASSIGN_OR_RETURN(ImportedModel imported, ImportModel(job.model_path));
   // Before the work: a file that changes meanwhile is found by comparing at the end.
   ASSIGN_OR_RETURN(ModelRecord record, RecordFor(job, imported, cache));
   absl::StatusOr<BuiltModel> built =

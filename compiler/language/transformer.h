@@ -1,0 +1,128 @@
+// TransformerBuilder: the words in which architectures are written (architectures.h): embeddings,
+// norms, projections, attention over the paged cache, feed-forward layers, out of one source, into
+// one Graph.
+//
+// The graph computes one step of several sequences at once, their tokens one after the other:
+//
+//   inputs   tokens i32 [tokens], positions i32 [tokens], sequences i32 [tokens], tables i32
+//            [sequences, blocks] (kernels/paged.cc), outputs i32 [outputs]: the tokens whose
+//            results are wanted; then what Sample (kernels/sample.cc) is told of each of these
+//   states   "keys.L" and "values.L", f16, of each layer with attention: the cache
+//   outputs  Sample's: next_tokens, logprobs, token_ranks, top_tokens, top_logprobs
+//
+// The first error is kept; what is built after it is not used. Owned by one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "compiler/language/rope.h"
+#include "compiler/language/source.h"
+#include "graph/graph.h"
+
+namespace stampmill {
+
+enum class GateActivation : uint8_t { kSilu, kGeluTanh };
+
+struct RotaryOptions {
+  int64_t dims = 0;  // elements of a head that are turned
+  double base = 10000;
+  RopeScaling scaling;
+  bool interleaved = false;  // pairs are 2i and 2i + 1, not i and i + dims / 2
+};
+
+struct AttentionShape {
+  int64_t heads = 0, kv_heads = 0;
+  int64_t key_size = 0, value_size = 0;
+  double scale = 0;
+  double softcap = 0;  // 0: none
+  int64_t window = 0;  // tokens that a token sees, itself included; 0: all
+};
+
+class TransformerBuilder {
+ public:
+  // `source` is borrowed.
+  explicit TransformerBuilder(const LanguageModelSource& source);
+
+  // Facts. Without a default, a missing one is an error that names it. The layer's own where the
+  // fact is a list.
+  int64_t Int(absl::string_view fact);
+  int64_t Int(absl::string_view fact, int64_t otherwise);
+  double Float(absl::string_view fact);
+  double Float(absl::string_view fact, double otherwise);
+  bool Flag(absl::string_view fact, bool otherwise);
+  std::string Text(absl::string_view fact, absl::string_view otherwise);
+  bool Has(absl::string_view weight) const;  // "rope_freqs.weight"
+  const LanguageModelSource& source() const { return source_; }
+
+  // Names of weights and lists of facts refer to this layer from now on; -1: to none.
+  void EnterLayer(int64_t layer) { layer_ = layer; }
+  int64_t layer() const { return layer_; }
+
+  // Values. `name` is "attn_norm" for "blk.LAYER.attn_norm.weight", or of the whole model.
+  ValueId EmbedTokens();
+  ValueId EmbedPositions();                              // learned ones
+  ValueId RmsNorm(ValueId x, absl::string_view name);    // [tokens, width]
+  ValueId LayerNorm(ValueId x, absl::string_view name);  // with a bias
+  // The same over each head of `size` of x [tokens, heads * size].
+  ValueId RmsNormHeads(ValueId x, absl::string_view name, int64_t heads, int64_t size);
+  ValueId Linear(ValueId x, absl::string_view name);  // with its bias, where there is one
+  ValueId Add(ValueId a, ValueId b);
+  ValueId Scale(ValueId x, double factor);
+  ValueId Softcap(ValueId x, double cap);
+  ValueId Gelu(ValueId x);  // by tanh
+  ValueId Gate(ValueId gate, ValueId up, GateActivation activation);
+  // Columns [begin, end) of x [tokens, columns].
+  ValueId Columns(ValueId x, int64_t begin, int64_t end);
+  // Turns the heads of x [tokens, heads * size].
+  ValueId Rotate(ValueId x, int64_t heads, const RotaryOptions& rotary);
+  // Puts k and v [tokens, kv_heads * size] into the layer's cache and attends to it.
+  ValueId Attend(ValueId q, ValueId k, ValueId v, const AttentionShape& shape);
+  // Only the rows whose results are wanted.
+  ValueId SelectOutputs(ValueId x);
+
+  // The numbers of a small weight; empty where there is none.
+  std::vector<double> Numbers(absl::string_view weight);
+
+  void Fail(absl::Status status);
+
+  // The graph, which chooses by `logits` [outputs, vocabulary]. INVALID_ARGUMENT for a weight that
+  // nothing used: the model has a part that its architecture does not.
+  absl::StatusOr<Graph> Finish(ValueId logits) &&;
+
+ private:
+  std::string NameOf(absl::string_view name, absl::string_view part) const;
+  const SourceFact* FindFact(absl::string_view fact);
+  std::optional<double> Number(absl::string_view fact);
+  // The weight as f32 [rows, columns] or [elements].
+  ValueId Weight(const std::string& name);
+  ValueId Op(absl::string_view type, std::vector<ValueId> inputs,
+             absl::flat_hash_map<std::string, Attribute> attributes = {});
+  ValueId Constant(Tensor tensor, absl::string_view name);
+  ValueId Ints(std::vector<int64_t> values);
+  ValueId Reshape(ValueId x, std::vector<int64_t> shape);
+  // [1, tokens, pairs]
+  struct Angles {
+    ValueId cos, sin;
+  };
+  Angles AnglesOf(const RotaryOptions& rotary);
+
+  const LanguageModelSource& source_;
+  Graph graph_;
+  absl::Status status_;
+  int64_t layer_ = -1;
+  ValueId tokens_, positions_, sequences_, tables_, outputs_;
+  std::vector<ValueId> sampling_;  // what Sample is told
+  absl::flat_hash_map<std::string, ValueId> weights_;
+  absl::flat_hash_set<std::string> used_;
+  std::vector<std::pair<std::string, Angles>> angles_;
+};
+
+}  // namespace stampmill
