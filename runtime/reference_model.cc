@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "compiler/onnx/importer.h"
+#include "compiler/import.h"
 #include "compiler/passes/compile_model.h"
 #include "compiler/passes/control_flow.h"
 #include "compiler/passes/pass_options.h"
@@ -77,7 +77,7 @@ void DescribeCompiled(const Graph& graph, const PassOptions& options, ModelInspe
 }  // namespace
 
 absl::StatusOr<ReferenceModel> ReferenceModel::Open(const std::string& path) {
-  ASSIGN_OR_RETURN(ImportedModel imported, ImportOnnx(path));
+  ASSIGN_OR_RETURN(ImportedModel imported, ImportModel(path));
   ReferenceModel model;
   model.graph_ = std::move(imported.graph);
   model.external_files_ = std::move(imported.external_files);

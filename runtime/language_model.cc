@@ -1,0 +1,183 @@
+#include "runtime/language_model.h"
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/clock.h"
+#include "base/status_macros.h"
+#include "compiler/gguf/reader.h"
+#include "runtime/model.h"
+#include "text/gguf_vocabulary.h"
+
+namespace stampmill {
+namespace {
+
+constexpr char kPrefix[] = "tokenizer.ggml.";
+
+absl::StatusOr<TextPool> Texts(const GgufFile& file, absl::string_view key) {
+  TextPool pool;
+  const GgufValue* value = file.Find(absl::StrCat(kPrefix, key));
+  if (value == nullptr) return pool;
+  if (value->bytes.size() > TextPool::kBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat("metadata ", kPrefix, key, ": got ",
+                                                   value->bytes.size(), " bytes, limit ",
+                                                   TextPool::kBytesMax));
+  }
+  ASSIGN_OR_RETURN(const auto texts, file.Strings(absl::StrCat(kPrefix, key)));
+  pool.Reserve(texts->size(), value->bytes.size());
+  for (const absl::string_view text : *texts) pool.Add(text);
+  return pool;
+}
+
+absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufFile& file) {
+  GgufVocabulary v;
+  for (const auto& [key, target] : {std::pair("model", &v.model), std::pair("pre", &v.pre)}) {
+    ASSIGN_OR_RETURN(const auto text, file.String(absl::StrCat(kPrefix, key)));
+    if (text.has_value()) *target = std::string(*text);
+  }
+  ASSIGN_OR_RETURN(v.tokens, Texts(file, "tokens"));
+  ASSIGN_OR_RETURN(v.merges, Texts(file, "merges"));
+  ASSIGN_OR_RETURN(auto scores, file.Floats(absl::StrCat(kPrefix, "scores")));
+  if (scores.has_value()) v.scores = *std::move(scores);
+  ASSIGN_OR_RETURN(const auto types, file.Ints(absl::StrCat(kPrefix, "token_type")));
+  if (types.has_value()) v.token_type.assign(types->begin(), types->end());
+  const std::pair<absl::string_view, std::optional<int32_t>*> ids[] = {
+      {"bos_token_id", &v.bos_token_id},         {"eos_token_id", &v.eos_token_id},
+      {"eot_token_id", &v.eot_token_id},         {"eom_token_id", &v.eom_token_id},
+      {"unknown_token_id", &v.unknown_token_id}, {"seperator_token_id", &v.seperator_token_id},
+      {"padding_token_id", &v.padding_token_id}, {"cls_token_id", &v.cls_token_id},
+      {"mask_token_id", &v.mask_token_id}};
+  for (const auto& [key, target] : ids) {
+    ASSIGN_OR_RETURN(const auto id, file.Int(absl::StrCat(kPrefix, key)));
+    if (id.has_value()) *target = static_cast<int32_t>(std::clamp<int64_t>(*id, -1, INT32_MAX));
+  }
+  const std::pair<absl::string_view, std::optional<bool>*> flags[] = {
+      {"add_bos_token", &v.add_bos_token},
+      {"add_eos_token", &v.add_eos_token},
+      {"add_sep_token", &v.add_sep_token},
+      {"add_space_prefix", &v.add_space_prefix},
+      {"remove_extra_whitespaces", &v.remove_extra_whitespaces}};
+  for (const auto& [key, target] : flags) {
+    ASSIGN_OR_RETURN(*target, file.Bool(absl::StrCat(kPrefix, key)));
+  }
+  if (const GgufValue* map = file.Find(absl::StrCat(kPrefix, "precompiled_charsmap"))) {
+    v.precompiled_charsmap.assign(reinterpret_cast<const char*>(map->bytes.data()),
+                                  map->bytes.size());
+  }
+  return v;
+}
+
+absl::StatusOr<int32_t> ContextOf(const LanguageModelOptions& options,
+                                  const LanguageModelFile& file) {
+  if (options.context_tokens <= 0) {
+    return static_cast<int32_t>(std::clamp<int64_t>(file.context_tokens, 1, 1 << 24));
+  }
+  if (file.context_tokens > 0 && options.context_tokens > file.context_tokens) {
+    return absl::InvalidArgumentError(absl::StrCat("--max-model-len: got ", options.context_tokens,
+                                                   ", limit ", file.context_tokens,
+                                                   ", the model's context"));
+  }
+  return options.context_tokens;
+}
+
+// As many blocks as all sequences can need, or as the memory allows, but what one can need at
+// least.
+absl::StatusOr<int32_t> BlocksOf(const LanguageModelOptions& options, const Model& model,
+                                 int32_t context_tokens) {
+  ASSIGN_OR_RETURN(const LanguageStep::Facts facts, LanguageStep::FactsOf(model));
+  const int64_t of_one = (context_tokens + kBlockTokens - 1) / kBlockTokens;
+  int64_t blocks = of_one * options.sequences_max;
+  if (options.kv_bytes_max > 0) {
+    const auto most =
+        static_cast<int64_t>(options.kv_bytes_max /
+                             static_cast<uint64_t>(std::max<int64_t>(facts.kv_bytes_of_block, 1)));
+    blocks = std::min(blocks, most);
+  }
+  if (blocks < of_one) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("cache of keys and values: ", of_one, " blocks of ", facts.kv_bytes_of_block,
+                     " bytes for one text of ", context_tokens, " tokens, limit ", blocks,
+                     " (--device-memory-budget, --max-model-len)"));
+  }
+  return static_cast<int32_t>(std::min<int64_t>(blocks, 1 << 24));
+}
+
+}  // namespace
+
+absl::StatusOr<LanguageModelFile> ReadLanguageModelFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
+  LanguageModelFile read;
+  ASSIGN_OR_RETURN(GgufVocabulary vocabulary, ReadVocabulary(*file));
+  ASSIGN_OR_RETURN(read.tokenizer, SpecOfGguf(std::move(vocabulary)));
+  ASSIGN_OR_RETURN(const auto chat_template, file->String("tokenizer.chat_template"));
+  read.chat_template = std::string(chat_template.value_or(""));
+  ASSIGN_OR_RETURN(const auto architecture, file->String("general.architecture"));
+  ASSIGN_OR_RETURN(const auto context,
+                   file->Int(absl::StrCat(architecture.value_or(""), ".context_length")));
+  read.context_tokens = context.value_or(0);
+  return read;
+}
+
+absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
+    const LanguageModelOptions& options) {
+  const auto named = [&](absl::Status status) {
+    return absl::Status(status.code(),
+                        absl::StrCat("model ", options.path, ": ", status.message()));
+  };
+  auto model = std::unique_ptr<LanguageModel>(new LanguageModel());
+  model->name_ = options.name;
+  ASSIGN_OR_RETURN(ModelImage image,
+                   FindOrCompileModel(options.path, options.image, *options.cache));
+  absl::StatusOr<LanguageModelFile> file = ReadLanguageModelFile(options.path);
+  if (!file.ok()) return named(file.status());
+  absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
+      Tokenizer::Create(std::move(file->tokenizer));
+  if (!tokenizer.ok()) return named(tokenizer.status());
+  model->tokenizer_ = *std::move(tokenizer);
+  const std::string& source =
+      options.chat_template.empty() ? file->chat_template : options.chat_template;
+  if (!source.empty()) {
+    absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::Parse(source);
+    if (!parsed.ok()) return named(parsed.status());
+    model->chat_template_ = *std::move(parsed);
+  }
+  ASSIGN_OR_RETURN(const int32_t context, ContextOf(options, *file));
+  ASSIGN_OR_RETURN(std::shared_ptr<const Model> loaded,
+                   Model::Load(std::move(image), options.device));
+  absl::StatusOr<int32_t> blocks = BlocksOf(options, *loaded, context);
+  if (!blocks.ok()) return named(blocks.status());
+  model->generations_ =
+      std::make_unique<GenerationPool>(options.waiting_max + options.sequences_max);
+  const Tokenizer* const texts = model->tokenizer_.get();
+  ASSIGN_OR_RETURN(model->engine_,
+                   LanguageEngine::Create({.model = std::move(loaded),
+                                           .generations = model->generations_.get(),
+                                           .news_waker = options.news_waker,
+                                           .clock = &RealClock(),
+                                           .token_bytes =
+                                               [texts](int32_t token) {
+                                                 return texts->IsSpecial(token)
+                                                            ? absl::string_view()
+                                                            : texts->TokenBytes(token);
+                                               },
+                                           .vocabulary = texts->vocabulary_size(),
+                                           .context_tokens = context,
+                                           .sequences_max = options.sequences_max,
+                                           .waiting_max = options.waiting_max,
+                                           .step_tokens_max = options.step_tokens_max,
+                                           .kv_blocks = *blocks}));
+  std::random_device random;
+  model->root_ = RootHash(uint64_t{random()} << 32 | random(), "");
+  model->loaded_unix_seconds_ = time(nullptr);
+  return model;
+}
+
+LanguageModel::~LanguageModel() {
+  if (engine_ != nullptr) engine_->Stop();
+}
+
+}  // namespace stampmill

@@ -1,0 +1,77 @@
+// LanguageModel: one language model as it is served: its compiled program, its tokenizer, its chat
+// template, and the engine that turns it. Made and destroyed by whoever serves it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/waker.h"
+#include "compiler/cache/kernel_cache.h"
+#include "devices/device.h"
+#include "runtime/language_engine.h"
+#include "runtime/model_image.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace stampmill {
+
+struct LanguageModelOptions {
+  std::string name;
+  std::string path;
+  ModelImageOptions image;
+  Device* device = nullptr;      // borrowed, outlives the model
+  Waker* news_waker = nullptr;   // likewise
+  KernelCache* cache = nullptr;  // borrowed while it loads
+  int32_t context_tokens = 0;    // --max-model-len; 0: the model's
+  int32_t sequences_max = 256;
+  int32_t waiting_max = 1024;
+  int32_t step_tokens_max = 2048;
+  uint64_t kv_bytes_max = 0;  // of the cache; 0: what all sequences can need
+  std::string chat_template;  // in place of the model's own; empty: that
+};
+
+class LanguageModel {
+ public:
+  // Compiles it unless the cache has it. Errors are the importer's, the compiler's, the tokenizer's
+  // and the engine's, and name the file.
+  static absl::StatusOr<std::unique_ptr<LanguageModel>> Load(const LanguageModelOptions& options);
+  // REQUIRES: the engine is stopped and has no news left.
+  ~LanguageModel();
+
+  const std::string& name() const { return name_; }
+  const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Null where the model has none.
+  const ChatTemplate* chat_template() const { return chat_template_.get(); }
+  int32_t context_tokens() const { return engine_->options().context_tokens; }
+  GenerationPool& generations() { return *generations_; }
+  LanguageEngine& engine() { return *engine_; }
+  const BlockHash& root() const { return root_; }
+  int64_t loaded_unix_seconds() const { return loaded_unix_seconds_; }
+
+ private:
+  LanguageModel() = default;
+
+  std::string name_;
+  std::unique_ptr<const Tokenizer> tokenizer_;
+  std::unique_ptr<ChatTemplate> chat_template_;
+  std::unique_ptr<GenerationPool> generations_;
+  std::unique_ptr<LanguageEngine> engine_;
+  BlockHash root_;
+  int64_t loaded_unix_seconds_ = 0;
+};
+
+// What a GGUF file says of its language model beside the graph.
+struct LanguageModelFile {
+  TokenizerSpec tokenizer;
+  std::string chat_template;  // empty: none
+  int64_t context_tokens = 0;
+};
+absl::StatusOr<LanguageModelFile> ReadLanguageModelFile(const std::string& path);
+
+}  // namespace stampmill
