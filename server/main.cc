@@ -28,6 +28,7 @@ constexpr Subcommand kSubcommands[] = {
     {"serve", "serves models over HTTP and gRPC", RunServe},
     {"compile", "fills a kernel cache ahead of time", RunCompile},
     {"run", "one inference without a server", RunRun},
+    {"generate", "one text by a language model without a server", RunGenerate},
     {"devices", "lists devices and what they can do", RunDevices},
     {"inspect", "describes a model", RunInspect},
     {"cache", "lists, verifies, prunes, exports and imports the kernel cache", RunCache},

@@ -6,6 +6,7 @@ namespace stampmill {
 
 int RunCompile(int argc, char** argv);
 int RunRun(int argc, char** argv);
+int RunGenerate(int argc, char** argv);
 int RunInspect(int argc, char** argv);
 int RunDevices(int argc, char** argv);
 int RunCache(int argc, char** argv);

@@ -25,22 +25,25 @@ void AddModelFlags(CLI::App& app, ModelFlags& flags) {
                  "for bisecting: 'fuse=0', 'channels-last=0' or both");
 }
 
+absl::StatusOr<ModelPlace> OpenPlace(const ModelFlags& flags) {
+  ModelPlace place;
+  ASSIGN_OR_RETURN(place.image.options, FromFlags(CompileOptionsText(flags.compile)));
+  ASSIGN_OR_RETURN(place.image.target, FromFlags(TargetText(flags.device)));
+  place.image.require_warm_cache = flags.require_warm_cache;
+  ASSIGN_OR_RETURN(place.device, FromFlags(OpenDevice(flags.device)));
+  ASSIGN_OR_RETURN(place.cache, FromFlags(OpenKernelCache(flags.cache_dir, kCacheBytesDefault)));
+  return place;
+}
+
 absl::StatusOr<OpenedModel> OpenModel(const ModelFlags& flags) {
   const auto start = std::chrono::steady_clock::now();
-  OpenedModel opened;
-  ASSIGN_OR_RETURN(std::string compile_options, FromFlags(CompileOptionsText(flags.compile)));
-  ASSIGN_OR_RETURN(const std::string target, FromFlags(TargetText(flags.device)));
-  ASSIGN_OR_RETURN(opened.device, FromFlags(OpenDevice(flags.device)));
-  ASSIGN_OR_RETURN(opened.cache, FromFlags(OpenKernelCache(flags.cache_dir, kCacheBytesDefault)));
+  ASSIGN_OR_RETURN(ModelPlace place, OpenPlace(flags));
   ProgressLine progress(flags.model);
-  ASSIGN_OR_RETURN(
-      ModelImage image,
-      FindOrCompileModel(flags.model,
-                         {.target = target,
-                          .options = std::move(compile_options),
-                          .require_warm_cache = flags.require_warm_cache,
-                          .progress = [&progress](absl::string_view line) { progress.Show(line); }},
-                         *opened.cache));
+  place.image.progress = [&progress](absl::string_view line) { progress.Show(line); };
+  OpenedModel opened;
+  opened.cache = std::move(place.cache);
+  opened.device = std::move(place.device);
+  ASSIGN_OR_RETURN(ModelImage image, FindOrCompileModel(flags.model, place.image, *opened.cache));
   ASSIGN_OR_RETURN(opened.runner, LocalRunner::Create(std::move(image), opened.device.get()));
   opened.open_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

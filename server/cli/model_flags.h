@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "runtime/local_runner.h"
+#include "runtime/model_image.h"
 #include "runtime/placement.h"
 
 namespace stampmill {
@@ -22,6 +23,15 @@ struct ModelFlags {
 };
 
 void AddModelFlags(CLI::App& app, ModelFlags& flags);
+
+// Where a model is compiled for, kept and run.
+struct ModelPlace {
+  std::unique_ptr<KernelCache> cache;
+  std::unique_ptr<Device> device;
+  ModelImageOptions image;  // without progress
+};
+// Errors that are FromFlags are so marked.
+absl::StatusOr<ModelPlace> OpenPlace(const ModelFlags& flags);
 
 // Owns everything that the runner stands on.
 struct OpenedModel {

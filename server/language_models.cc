@@ -1,0 +1,126 @@
+#include "server/language_models.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+
+namespace stampmill {
+
+LanguageModels::LanguageModels(LanguageModelOptions common) : common_(std::move(common)) {
+  thread_ = std::thread([this] { Serve(); });
+}
+
+LanguageModels::~LanguageModels() { Stop(); }
+
+absl::Status LanguageModels::Load(const std::string& name, const std::string& path) {
+  LanguageModelOptions options = common_;
+  options.name = name;
+  options.path = path;
+  options.news_waker = &waker_;
+  options.image.progress = [&](absl::string_view line) { LOG(INFO) << name << ": " << line; };
+  ASSIGN_OR_RETURN(std::unique_ptr<LanguageModel> model, LanguageModel::Load(options));
+  const LanguageEngineOptions& engine = model->engine().options();
+  LOG(INFO) << "model '" << name << "': " << engine.context_tokens << " tokens of context, "
+            << engine.kv_blocks << " blocks of " << kBlockTokens << " tokens in the cache, "
+            << engine.sequences_max << " texts at once";
+  model->engine().Start();
+  absl::MutexLock lock(&mutex_);
+  for (const auto& known : models_) {
+    if (known->name() == name) {
+      return absl::AlreadyExistsError(absl::StrCat("model '", name, "': there is one already"));
+    }
+  }
+  models_.push_back(std::move(model));
+  return absl::OkStatus();
+}
+
+LanguageModel* LanguageModels::Find(absl::string_view name) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& model : models_) {
+    if (model->name() == name) return model.get();
+  }
+  return nullptr;
+}
+
+std::vector<LanguageModel*> LanguageModels::List() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<LanguageModel*> list;
+  for (const auto& model : models_) list.push_back(model.get());
+  return list;
+}
+
+absl::Status LanguageModels::Submit(LanguageModel& model, GenerationHandle& generation,
+                                    std::shared_ptr<GenerationCall> call, int32_t index) {
+  auto place = std::make_unique<Place>(Place{std::move(call), index});
+  generation->context = place.get();
+  RETURN_IF_ERROR(model.engine().Submit(generation));
+  place.release();  // TakeNews deletes it
+  return absl::OkStatus();
+}
+
+void LanguageModels::Run(std::function<void()> resume) {
+  {
+    absl::MutexLock lock(&mutex_);
+    work_.push_back(std::move(resume));
+  }
+  waker_.Wake();
+}
+
+void LanguageModels::Serve() {
+  for (;;) {
+    const uint32_t seen = waker_.epoch();
+    bool did = RunWork();
+    for (LanguageModel* model : List()) did = TakeNews(*model) || did;
+    if (did) continue;
+    if (stopping_.load(std::memory_order_acquire) && in_flight() == 0) return;
+    waker_.WaitUntil(seen, kNoDeadline);
+  }
+}
+
+bool LanguageModels::RunWork() {
+  std::vector<std::function<void()>> work;
+  {
+    absl::MutexLock lock(&mutex_);
+    work.swap(work_);
+  }
+  for (const auto& each : work) each();
+  return !work.empty();
+}
+
+bool LanguageModels::TakeNews(LanguageModel& model) {
+  bool did = false;
+  for (;;) {
+    LanguageEngine::News news = model.engine().PopNews();
+    if (news.generation == nullptr) return did;
+    did = true;
+    auto* const place = static_cast<Place*>(news.generation->context);
+    place->call->Advance(*news.generation, place->index);
+    model.engine().CaughtUp(*news.generation);
+    if (news.over == nullptr) continue;
+    const std::unique_ptr<Place> last(place);
+    last->call->End(std::move(news.over), last->index);
+  }
+}
+
+void LanguageModels::BeginDrain() {
+  for (LanguageModel* model : List()) model->engine().BeginDrain();
+}
+
+int64_t LanguageModels::in_flight() const {
+  int64_t texts = 0;
+  for (LanguageModel* model : List()) texts += model->generations().in_use();
+  return texts;
+}
+
+void LanguageModels::Stop() {
+  if (!thread_.joinable()) return;
+  for (LanguageModel* model : List()) model->engine().Stop();
+  stopping_.store(true, std::memory_order_release);
+  waker_.Wake();
+  thread_.join();
+}
+
+}  // namespace stampmill
