@@ -1,7 +1,7 @@
 """Small language models of every architecture that Stampmill knows, with random weights.
 
-Each has three layers, head counts that are odd, and a vocabulary of plain words, so that any
-engine that reads GGUF can run it and print what it gives. `make(path, architecture, ...)` writes one file.
+Each has three layers, head counts that are odd, and a vocabulary of plain words, so that any engine
+that reads GGUF can run it and print what it gives. `make(path, architecture, ...)` writes one file.
 """
 
 import math
@@ -63,7 +63,6 @@ def add_vocabulary(writer):
 def make(path, architecture, dtype=gguf.GGMLQuantizationType.F32, seed=1, facts=None):
     """`facts`: numbers under "ARCHITECTURE.", in place of the usual ones."""
     w = Writer(path, architecture, seed, dtype)
-    gemma = architecture.startswith("gemma")
     plain_norms = architecture in ("gpt2", "starcoder2")
     heads, kv_heads, size = HEADS, KV_HEADS, HEAD_SIZE
     if architecture == "gpt2":
