@@ -522,7 +522,7 @@ TEST(SequenceSimulationTest, EveryTokenSeesTheKeysOfItsOwnPrefixAndEveryRequestE
   std::map<absl::StatusCode, int> ends;
   uint64_t preemptions = 0, hits = 0;
   int64_t accepted = 0, removed = 0, overlapping = 0, failed = 0;
-  for (uint32_t seed = 0; seed < 2000 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation simulation({.seed = seed});
     simulation.Run();
@@ -535,21 +535,21 @@ TEST(SequenceSimulationTest, EveryTokenSeesTheKeysOfItsOwnPrefixAndEveryRequestE
     failed += simulation.failed_steps;
   }
   // The histories hold all that they are made for.
-  EXPECT_GT(ends[absl::StatusCode::kOk], 20000);
-  EXPECT_GT(ends[absl::StatusCode::kCancelled], 2000);
-  EXPECT_GT(ends[absl::StatusCode::kDeadlineExceeded], 2000);
-  EXPECT_GT(ends[absl::StatusCode::kInvalidArgument], 500);
-  EXPECT_GT(ends[absl::StatusCode::kResourceExhausted], 100);
-  EXPECT_GT(preemptions, 2000u);
-  EXPECT_GT(hits, 100000u);
-  EXPECT_GT(accepted, 10000);
-  EXPECT_GT(removed, 500);
-  EXPECT_GT(overlapping, 10000);
-  EXPECT_GT(failed, 1000);
+  EXPECT_GT(ends[absl::StatusCode::kOk], 10000);
+  EXPECT_GT(ends[absl::StatusCode::kCancelled], 1000);
+  EXPECT_GT(ends[absl::StatusCode::kDeadlineExceeded], 1000);
+  EXPECT_GT(ends[absl::StatusCode::kInvalidArgument], 250);
+  EXPECT_GT(ends[absl::StatusCode::kResourceExhausted], 50);
+  EXPECT_GT(preemptions, 1000u);
+  EXPECT_GT(hits, 50000u);
+  EXPECT_GT(accepted, 5000);
+  EXPECT_GT(removed, 250);
+  EXPECT_GT(overlapping, 5000);
+  EXPECT_GT(failed, 500);
 }
 
 TEST(SequenceSimulationTest, WithoutFaultsNobodyWaitsForMoreThanThoseBeforeIt) {
-  for (uint32_t seed = 10000; seed < 10500 && !HasFailure(); ++seed) {
+  for (uint32_t seed = 10000; seed < 10300 && !HasFailure(); ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     Simulation({.seed = seed, .faults = false}).Run();
   }
