@@ -72,6 +72,35 @@ TEST(SimplifyTest, MergesTheAxesThatATransposeKeepsTogether) {
   EXPECT_EQ(nest.kept, (Shape{S("C"), S("H") * S("W")}));
 }
 
+// A picture of 3 channels with 2 columns before it and some behind.
+TEST(SimplifyTest, MergesTheFewChannelsOfAPadIntoItsColumns) {
+  const auto number = [](int64_t value) { return Expr::ConstantInt(DType::kI64, value); };
+  const auto pad = [&](int64_t channels, DType dtype) {
+    Nest nest;
+    nest.kept = {S("H"), S("P"), channels};
+    nest.operands = {{dtype, {S("H"), S("W"), channels}}};
+    const Expr place = C(1) - number(2);
+    const Expr within = Expr::Binary(ExprOp::kBitAnd, Expr::Binary(ExprOp::kLe, number(0), place),
+                                     Expr::Binary(ExprOp::kLt, place, Expr::Dim(S("W"))));
+    nest.result =
+        Expr::GuardedLoad(dtype, 0, {C(0), place, C(2)}, within, Expr::ConstantInt(dtype, 0));
+    nest.output = {dtype, nest.kept};
+    return std::get<Nest>(Simplify(nest));
+  };
+  const Nest nest = pad(3, DType::kF32);
+  EXPECT_TRUE(Verify(nest).ok());
+  EXPECT_EQ(nest.kept, (Shape{S("H"), 3 * S("P")}));
+  EXPECT_EQ(nest.operands[0].shape, (Shape{S("H"), 3 * S("W")}));
+  const Expr place = C(1) - number(6);
+  EXPECT_EQ(nest.result.operands()[0],
+            Expr::Binary(ExprOp::kBitAnd, Expr::Binary(ExprOp::kLe, number(0), place),
+                         Expr::Binary(ExprOp::kLt, place, Expr::Dim(3 * S("W")))));
+  EXPECT_EQ(nest.result.operands()[2], C(0));
+  EXPECT_EQ(nest.result.operands()[3], place);
+  EXPECT_EQ(pad(16, DType::kF32).kept.size(), 3u);
+  EXPECT_EQ(pad(3, DType::kU8).kept.size(), 3u);
+}
+
 TEST(SimplifyTest, LeavesAxesThatAreComputedWith) {
   Nest nest = MapOver({S("N"), S("M")});
   nest.result = nest.result + Expr::Cast(DType::kF32, C(1));

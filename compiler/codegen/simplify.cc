@@ -1,6 +1,8 @@
 // Simplify: fewer axes, the same elements. Works on the accesses of a stage, that is its loads and
 // the place of its result: two neighbouring axes are one when every access uses both, side by side
-// and over the whole inner extent, or neither; an axis of extent 1 is the coordinate 0.
+// and over the whole inner extent, or neither; an axis of extent 1 is the coordinate 0. Of pads,
+// the outer axis is shifted, and compared with where the operand begins and ends: over few inner
+// elements (the channels of a picture) that holds for the merged axis as well, times their number.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -37,18 +39,40 @@ void ForEachLoad(const Accesses& accesses, const std::function<void(const Expr&)
   for (const Expr& e : *accesses.output_coordinates) e.Visit(each);
 }
 
-// Whether `axis` appears other than as a whole coordinate of an access.
-bool IsComputedWith(const Accesses& accesses, int32_t axis) {
+bool IsFixed(const Expr& e) { return e.IsConstant() || e.op() == ExprOp::kDim; }
+
+// The coordinate of `axis` and a fixed number added to it or subtracted from it.
+bool IsShifted(const Expr& e, int32_t axis) {
+  if (e.op() == ExprOp::kSub) return IsCoord(e.operands()[0], axis) && IsFixed(e.operands()[1]);
+  if (e.op() != ExprOp::kAdd) return false;
+  const Expr& a = e.operands()[0];
+  const Expr& b = e.operands()[1];
+  return (IsCoord(a, axis) && IsFixed(b)) || (IsCoord(b, axis) && IsFixed(a));
+}
+
+// Whether a place along `axis` is compared: with the first that counts, or that no longer does.
+bool IsBound(const Expr& e, int32_t axis) {
+  if (e.op() != ExprOp::kGe && e.op() != ExprOp::kLt && e.op() != ExprOp::kLe) return false;
+  const size_t at = e.op() == ExprOp::kLe ? 1 : 0;  // limit <= place
+  const Expr& place = e.operands()[at];
+  return (IsCoord(place, axis) || IsShifted(place, axis)) && IsFixed(e.operands()[1 - at]);
+}
+
+// Whether `axis` appears other than as a whole coordinate of an access; `shifted`: or one that is
+// shifted, or in a bound.
+bool IsComputedWith(const Accesses& accesses, int32_t axis, bool shifted) {
   bool found = false;
+  auto is_used = [&](const Expr& e) { return IsCoord(e, axis) || (shifted && IsShifted(e, axis)); };
   auto inspect = [&](const Expr& node) {
+    if (shifted && (IsBound(node, axis) || IsShifted(node, axis))) return;
     for (size_t n = 0; n < node.operands().size(); ++n) {
       size_t first = node.op() == ExprOp::kGuardedLoad ? 2 : 0;
       if (IsLoad(node) && n >= first) continue;
-      if (IsCoord(node.operands()[n], axis)) found = true;
+      if (is_used(node.operands()[n])) found = true;
     }
   };
   for (const Expr* e : accesses.expressions) {
-    if (IsCoord(*e, axis)) found = true;
+    if (is_used(*e)) found = true;
     e->Visit(inspect);
   }
   if (accesses.output_coordinates != nullptr) {
@@ -57,14 +81,14 @@ bool IsComputedWith(const Accesses& accesses, int32_t axis) {
   return found;
 }
 
-// Places p of an access where coordinates p and p + 1 are the axes `axis` and `axis` + 1 over the
-// whole extent of the latter; nullopt when the axes are used in another way.
+// Places p of an access where coordinates p and p + 1 are the axes `axis`, maybe shifted, and
+// `axis` + 1 over the whole extent of the latter; nullopt when the axes are used in another way.
 std::optional<std::set<size_t>> MergePlaces(std::span<const Expr> coordinates,
                                             const Operand& operand, int32_t axis,
                                             const DimExpr& inner_extent) {
   std::set<size_t> places;
   for (size_t n = 0; n < coordinates.size(); ++n) {
-    if (IsCoord(coordinates[n], axis)) {
+    if (IsCoord(coordinates[n], axis) || IsShifted(coordinates[n], axis)) {
       bool paired = n + 1 < coordinates.size() && IsCoord(coordinates[n + 1], axis + 1) &&
                     operand.shape[n + 1] == inner_extent;
       if (!paired) return std::nullopt;
@@ -84,7 +108,10 @@ class Merger {
 
   // Finds where to merge; false when it cannot be done.
   bool Plan() {
-    if (IsComputedWith(accesses_, axis_) || IsComputedWith(accesses_, axis_ + 1)) return false;
+    shifted_ = MayShift();
+    if (IsComputedWith(accesses_, axis_, shifted_) || IsComputedWith(accesses_, axis_ + 1, false)) {
+      return false;
+    }
     bool possible = true;
     ForEachLoad(accesses_, [&](const Expr& load) {
       possible = possible && Note(load.index(), LoadCoordinates(load));
@@ -117,6 +144,18 @@ class Merger {
   }
 
  private:
+  // Vectors across a bound are loaded by halves: that pays for few inner elements, each as wide as
+  // what processors load by halves.
+  bool MayShift() const {
+    constexpr int64_t kInnerMax = 4;
+    constexpr size_t kElementMin = 4;
+    bool wide = true;
+    ForEachLoad(accesses_, [&](const Expr& load) {
+      wide = wide && (load.op() == ExprOp::kLoad || SizeBytes(load.dtype()) >= kElementMin);
+    });
+    return wide && inner_extent_.constant().value_or(kInnerMax + 1) <= kInnerMax;
+  }
+
   bool Note(int32_t operand, std::span<const Expr> coordinates) {
     const Operand& shape = operand == kOutput ? *accesses_.output
                                               : (*accesses_.operands)[static_cast<size_t>(operand)];
@@ -130,16 +169,37 @@ class Merger {
     const std::set<size_t>& places = places_.at(operand);
     std::vector<Expr> kept;
     for (size_t n = 0; n < coordinates.size(); ++n) {
-      if (!places.contains(n)) kept.push_back(coordinates[n]);
+      if (n == 0 || !places.contains(n - 1)) kept.push_back(coordinates[n]);
     }
     return kept;
   }
 
+  // A fixed number of outer elements, in inner ones.
+  Expr Times(const Expr& fixed) const {
+    if (fixed.op() == ExprOp::kDim) return Expr::Dim(fixed.dim() * inner_extent_);
+    return fixed * Expr::ConstantInt(DType::kI64, *inner_extent_.constant());
+  }
+
+  Expr RewrittenShift(const Expr& e) const {
+    const Expr& a = e.operands()[0];
+    const Expr& b = e.operands()[1];
+    return IsCoord(a, axis_) ? Expr::Binary(e.op(), a, Times(b))
+                             : Expr::Binary(e.op(), Times(a), b);
+  }
+
+  // Operands first: what a bound compares is rewritten before the bound.
   Expr Rewritten(const Expr& e) const {
     return e.Rewrite([&](const Expr& node) {
       if (node.op() == ExprOp::kCoord) {
         return node.index() <= axis_ ? node : Expr::Coord(node.index() - 1);
       }
+      if (IsBound(node, axis_)) {
+        const Expr& a = node.operands()[0];
+        const Expr& b = node.operands()[1];
+        return node.op() == ExprOp::kLe ? Expr::Binary(node.op(), Times(a), b)
+                                        : Expr::Binary(node.op(), a, Times(b));
+      }
+      if (IsShifted(node, axis_)) return RewrittenShift(node);
       if (!IsLoad(node)) return node;
       std::vector<Expr> kept = WithoutMerged(node.index(), LoadCoordinates(node));
       if (node.op() == ExprOp::kLoad) return Expr::Load(node.dtype(), node.index(), kept);
@@ -151,6 +211,7 @@ class Merger {
   Accesses accesses_;
   int32_t axis_;
   DimExpr inner_extent_;
+  bool shifted_ = false;
   std::map<int32_t, std::set<size_t>> places_;
 };
 

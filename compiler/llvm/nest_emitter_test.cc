@@ -221,6 +221,27 @@ TEST(NestEmitterTest, PadsInBothAxes) {
   }
 }
 
+// Columns and channels become one axis, padded by whole columns.
+TEST(NestEmitterTest, PadsPicturesOfFewChannels) {
+  for (int64_t channels : {1, 3, 4}) {
+    for (DType dtype : {DType::kF32, DType::kU8}) {
+      Nest nest;
+      nest.kept = {S("H"), S("W") + S("P") + 2, channels};
+      nest.operands = {{dtype, {S("H"), S("W"), channels}}};
+      const Expr x = C(1) - Expr::Dim(S("P"));
+      const Expr within = Expr::Binary(
+          ExprOp::kBitAnd, Expr::Binary(ExprOp::kLe, Expr::ConstantInt(DType::kI64, 0), x),
+          Expr::Binary(ExprOp::kLt, x, Expr::Dim(S("W"))));
+      nest.result = Expr::GuardedLoad(dtype, 0, {C(0), x, C(2)}, within, Expr::Constant(dtype, 9));
+      nest.output = {dtype, nest.kept};
+      for (int64_t width : {0, 1, 40}) {
+        ExpectRight(nest, {{"H", 5}, {"W", width}, {"P", 3}});
+        ExpectRight(nest, {{"H", 2}, {"W", width}, {"P", 0}});
+      }
+    }
+  }
+}
+
 TEST(NestEmitterTest, PadsWhatItTransposes) {
   auto within = [](const Expr& e, const DimExpr& limit) {
     return Expr::Binary(ExprOp::kBitAnd,
