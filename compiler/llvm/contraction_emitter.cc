@@ -24,6 +24,7 @@
 #include "base/check.h"
 #include "compiler/codegen/access.h"
 #include "compiler/codegen/launch_plan.h"
+#include "compiler/llvm/contraction_frame.h"
 #include "compiler/llvm/expr_emitter.h"
 #include "compiler/llvm/row_packer.h"
 #include "compiler/llvm/scalar_ops.h"
@@ -38,6 +39,8 @@ constexpr int64_t kSmallTileRows = 4;
 constexpr int64_t kUnrolledSteps = 4;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPageBytes = 4096;
+// Of a result that is written out for each vector of a tile.
+constexpr int64_t kWrittenOutCostMax = 24;
 // Of the narrowest vectors: those below are no faster.
 constexpr int64_t kNarrowestBytes = 16;
 
@@ -80,6 +83,7 @@ class ContractionEmitter {
   struct Tile {
     int64_t rows = 0;
     int64_t addresses = 1;  // how many of its rows come with an address of their own
+    bool finishes = false;  // makes results of its last sums itself, while they are in registers
     llvm::Function* function = nullptr;
   };
   // A kind of panel: the vectors of its columns, and the tiles that compute them, of descending
@@ -90,14 +94,12 @@ class ContractionEmitter {
   };
   std::vector<Part> PartsOf(int64_t columns) const;
   Panel MakePanel(int64_t columns, const std::string& name);
-  Tile MakeTile(int64_t rows, int64_t addresses, const std::vector<Part>& parts,
-                const std::string& name);
-  void EmitTileBody(Ir& ir, const Tile& tile, const std::vector<Part>& parts);
-  Values EmitStep(Ir& ir, const Tile& tile, const std::vector<Part>& parts, llvm::Value* panel,
-                  llvm::Value* k, const Values& now);
+  bool Finishes(const std::vector<Part>& parts, int64_t columns) const;
+  void MakeFunction(Tile& tile, const std::vector<Part>& parts, const std::string& name);
   Values EmitDots(Ir& ir, const Values& rows, const Values& columns, const Values& now);
   Values EmitPairs(Ir& ir, const Values& rows, const Values& columns, const Values& now);
-  // The arguments of a tile after the addresses of its rows.
+  // The arguments of a tile after the addresses of its rows, before which one that finishes takes
+  // the kernel's.
   struct TileArguments {
     llvm::Value* panel = nullptr;
     llvm::Value* count = nullptr;       // steps
@@ -106,7 +108,18 @@ class ContractionEmitter {
     llvm::Value* next_panel = nullptr;  // from where to fetch of the next panel
     llvm::Value* next_rows = nullptr;   // fetches_rows_: the first of RowsFetched() rows to fetch
     llvm::Value* row_bytes = nullptr;   // fetches_rows_: from one of them to the next
+    // Of one that finishes:
+    llvm::Value* is_last = nullptr;       // i1: results are made
+    llvm::Value* batch = nullptr;         // flat
+    llvm::Value* row = nullptr;           // flat, of all
+    llvm::Value* first_column = nullptr;  // of the panel
   };
+  void EmitTileBody(KernelFunction& part, const Tile& tile, const std::vector<Part>& parts);
+  // `addresses`: of the first tile.addresses rows.
+  Values EmitSums(Ir& ir, const Tile& tile, const std::vector<Part>& parts, const Values& addresses,
+                  const TileArguments& arguments);
+  Values EmitStep(Ir& ir, const Tile& tile, const std::vector<Part>& parts, const Values& addresses,
+                  llvm::Value* panel, llvm::Value* k, const Values& now);
   void EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, const TileArguments& arguments);
   // Bytes of the next panel that one tile fetches for each of its steps of k: all tiles of a block
   // of rows fetch it once between them.
@@ -122,6 +135,10 @@ class ContractionEmitter {
   void EmitTiles(const Panel& kind, llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count);
   void CallTile(const Tile& tile, llvm::Value* row, llvm::Value* valid, llvm::Value* k_begin,
                 const TileArguments& arguments);
+  void Finish(KernelFunction& part, const std::vector<Part>& parts, const TileArguments& arguments,
+              const Values& sums);
+  void StoreSums(Ir& ir, const std::vector<Part>& parts, llvm::Value* c, const Values& sums);
+  llvm::Value* PlaceOf(Ir& ir, llvm::Value* c, int64_t row, const Part& part);
   void FindNextRows(llvm::Value* k_begin, llvm::Value* k_count);
   llvm::Value* NextRows(llvm::Value* panel, llvm::Value* row);
   llvm::Value* RowAddress(llvm::Value* row, llvm::Value* k_begin);
@@ -136,10 +153,7 @@ class ContractionEmitter {
                    llvm::Value* width, llvm::Value* c_row);
   void EpilogueColumns(const Scope& row, llvm::Value* first_column, int64_t begin, int64_t count,
                        bool reaches_back, llvm::Value* c_row);
-  void EpilogueLanes(const Scope& row, llvm::Value* first_column, llvm::Value* at,
-                     llvm::Value* c_row, int64_t lanes);
-
-  Scope ScopeAt(const Values& m, size_t axes);
+  llvm::Value* LoadSums(llvm::Value* c_row, llvm::Value* at, int64_t lanes);
   llvm::Value* ElementAt(llvm::Value* base, llvm::Value* index) {
     return ir_.b().CreateGEP(element_, base, index);
   }
@@ -156,13 +170,10 @@ class ContractionEmitter {
   bool keeps_accumulators_;
   bool fetches_rows_;
   llvm::Type* element_;
-  std::vector<BufferView> operands_;
-  BufferView output_;
-  std::vector<Expr> output_coordinates_;
+  ContractionFrame frame_;
   RowPacker packer_;
   Panel whole_;                // a panel full of columns, or of which n is not known
   std::optional<Panel> last_;  // the last one, where n is known not to fill it
-  Values batch_extents_, m_extents_;
   llvm::Value* k_ = nullptr;
   llvm::Value* steps_ = nullptr;
   llvm::Value* n_ = nullptr;
@@ -172,7 +183,6 @@ class ContractionEmitter {
   // Of the current task.
   llvm::Value* batch_ = nullptr;
   llvm::Value* group_ = nullptr;
-  Values batch_at_;
   llvm::Value* first_row_ = nullptr;
   llvm::Value* rows_ = nullptr;
   llvm::Value* first_panel_ = nullptr;
@@ -192,23 +202,11 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
       source_step_bytes_(static_cast<int64_t>(SizeBytes(Unconverted(contraction.a).dtype())) *
                          schedule_.group),
       element_(kernel.ir().ValueType(contraction.accumulator)),
+      frame_(kernel, contraction),
       packer_(kernel, contraction, PackedValue(contraction, schedule_), schedule_.lanes) {
   std::optional<int64_t> steps = schedule_.steps.constant();
   keeps_accumulators_ = !steps.has_value() || *steps > schedule_.block_k;
   fetches_rows_ = !schedule_.direct_a && HasRowsInMemory(contraction);
-  for (size_t n = 0; n < contraction.operands.size(); ++n) {
-    operands_.push_back(kernel.Buffer(static_cast<int64_t>(n), contraction.operands[n]));
-  }
-  output_ = kernel.Buffer(static_cast<int64_t>(contraction.operands.size()), contraction.output);
-  output_.constant = false;
-  output_coordinates_ = contraction.output_coordinates;
-  if (output_coordinates_.empty()) {
-    for (size_t n = 0; n < contraction.batch.size() + contraction.m.size() + 1; ++n) {
-      output_coordinates_.push_back(Expr::Coord(static_cast<int32_t>(n)));
-    }
-  }
-  batch_extents_ = kernel.Dims(contraction.batch);
-  m_extents_ = kernel.Dims(contraction.m);
   k_ = kernel.Dim(schedule_.k);
   steps_ = kernel.Dim(schedule_.steps);
   n_ = kernel.Dim(contraction.n);
@@ -236,78 +234,121 @@ std::vector<ContractionEmitter::Part> ContractionEmitter::PartsOf(int64_t column
   return parts;
 }
 
+// Where each part is full of columns and the result is short enough to be written out for each
+// vector of a tile.
+bool ContractionEmitter::Finishes(const std::vector<Part>& parts, int64_t columns) const {
+  const bool is_full = parts.back().begin + parts.back().lanes == columns;
+  return contraction_.n.constant().has_value() && is_full &&
+         CostOf({&contraction_.result, 1}) <= kWrittenOutCostMax;
+}
+
 ContractionEmitter::Panel ContractionEmitter::MakePanel(int64_t columns, const std::string& name) {
   Panel panel = {PartsOf(columns), {}};
-  auto add = [&](int64_t rows, int64_t addresses) {
-    panel.tiles.push_back(MakeTile(rows, addresses, panel.parts, name));
-  };
-  add(schedule_.tile_rows, 1);
-  if (schedule_.tile_rows > 8) add(8, 1);
-  add(kSmallTileRows, kSmallTileRows);
-  add(1, 1);
+  const bool finishes = Finishes(panel.parts, columns);
+  panel.tiles.push_back({.rows = schedule_.tile_rows, .finishes = finishes});
+  if (schedule_.tile_rows > 8) panel.tiles.push_back({.rows = 8, .finishes = finishes});
+  panel.tiles.push_back({.rows = kSmallTileRows, .addresses = kSmallTileRows});
+  panel.tiles.push_back({.rows = 1});
+  for (Tile& tile : panel.tiles) MakeFunction(tile, panel.parts, name);
   return panel;
 }
 
 // void tile(a..., TileArguments): c[row][panel] (+)= a[row][k] * b[k][panel].
-ContractionEmitter::Tile ContractionEmitter::MakeTile(int64_t rows, int64_t addresses,
-                                                      const std::vector<Part>& parts,
-                                                      const std::string& name) {
+void ContractionEmitter::MakeFunction(Tile& tile, const std::vector<Part>& parts,
+                                      const std::string& name) {
   llvm::Type* pointer = ir_.b().getPtrTy();
-  std::vector<llvm::Type*> parameters(static_cast<size_t>(addresses), pointer);
-  parameters.insert(parameters.end(),
-                    {pointer, ir_.b().getInt64Ty(), pointer, ir_.b().getInt1Ty(), pointer});
-  if (fetches_rows_) parameters.insert(parameters.end(), {pointer, ir_.b().getInt64Ty()});
+  llvm::Type* i64 = ir_.b().getInt64Ty();
+  llvm::Type* i1 = ir_.b().getInt1Ty();
+  std::vector<llvm::Type*> parameters(static_cast<size_t>(tile.addresses), pointer);
+  if (tile.finishes) parameters.push_back(pointer);
+  const size_t first = parameters.size();
+  parameters.insert(parameters.end(), {pointer, i64, pointer, i1, pointer});
+  if (fetches_rows_) parameters.insert(parameters.end(), {pointer, i64});
+  if (tile.finishes) parameters.insert(parameters.end(), {i1, i64, i64, i64});
   auto* type = llvm::FunctionType::get(ir_.b().getVoidTy(), parameters, false);
-  auto* function = llvm::Function::Create(
+  tile.function = llvm::Function::Create(
       type, llvm::GlobalValue::InternalLinkage,
-      absl::StrCat(kernel_.function()->getName().str(), "_", name, rows), ir_.module());
-  function->addFnAttr(llvm::Attribute::NoInline);
-  for (llvm::Argument& argument : function->args()) {
+      absl::StrCat(kernel_.function()->getName().str(), "_", name, tile.rows), ir_.module());
+  tile.function->addFnAttr(llvm::Attribute::NoInline);
+  for (llvm::Argument& argument : tile.function->args()) {
     if (argument.getType()->isPointerTy()) argument.addAttr(llvm::Attribute::NoCapture);
   }
-  // c is scratch: nothing else is written, and nobody else reads it meanwhile.
-  function->getArg(static_cast<unsigned>(addresses) + 2)->addAttr(llvm::Attribute::NoAlias);
-  Tile tile = {rows, addresses, function};
-  Ir body(function, ir_.facts());
-  EmitTileBody(body, tile, parts);
-  return tile;
+  // c is scratch: nothing else writes there, and nobody else reads it meanwhile.
+  tile.function->getArg(static_cast<unsigned>(first) + 2)->addAttr(llvm::Attribute::NoAlias);
+  KernelFunction part(tile.function, ir_.facts());
+  EmitTileBody(part, tile, parts);
 }
 
-void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile, const std::vector<Part>& parts) {
+void ContractionEmitter::EmitTileBody(KernelFunction& part, const Tile& tile,
+                                      const std::vector<Part>& parts) {
+  Ir& ir = part.ir();
+  unsigned count = tile.finishes ? 1 : 0;
+  auto next = [&] { return tile.function->getArg(count++); };
+  Values addresses;
+  for (int64_t n = 0; n < tile.addresses; ++n) addresses.push_back(next());
+  TileArguments arguments;
+  for (llvm::Value** argument : {&arguments.panel, &arguments.count, &arguments.c,
+                                 &arguments.accumulate, &arguments.next_panel}) {
+    *argument = next();
+  }
+  if (fetches_rows_) {
+    arguments.next_rows = next();
+    arguments.row_bytes = next();
+  }
+  const Values sums = EmitSums(ir, tile, parts, addresses, arguments);
+  if (tile.finishes) {
+    for (llvm::Value** argument :
+         {&arguments.is_last, &arguments.batch, &arguments.row, &arguments.first_column}) {
+      *argument = next();
+    }
+    ir.If(
+        keeps_accumulators_ ? arguments.is_last : ir.b().getTrue(),
+        [&] { Finish(part, parts, arguments, sums); },
+        [&] { StoreSums(ir, parts, arguments.c, sums); });
+  } else {
+    StoreSums(ir, parts, arguments.c, sums);
+  }
+  ir.b().CreateRetVoid();
+}
+
+llvm::Value* ContractionEmitter::PlaceOf(Ir& ir, llvm::Value* c, int64_t row, const Part& part) {
+  return ir.b().CreateGEP(element_, c, ir.Int(row * contraction_.panel + part.begin));
+}
+
+void ContractionEmitter::StoreSums(Ir& ir, const std::vector<Part>& parts, llvm::Value* c,
+                                   const Values& sums) {
+  const llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
+  for (size_t n = 0; n < sums.size(); ++n) {
+    const auto row = static_cast<int64_t>(n / parts.size());
+    ir.b().CreateAlignedStore(sums[n], PlaceOf(ir, c, row, parts[n % parts.size()]), alignment);
+  }
+}
+
+ContractionEmitter::Values ContractionEmitter::EmitSums(Ir& ir, const Tile& tile,
+                                                        const std::vector<Part>& parts,
+                                                        const Values& addresses,
+                                                        const TileArguments& arguments) {
   llvm::IRBuilder<>& b = ir.b();
-  unsigned first = static_cast<unsigned>(tile.addresses);
-  auto argument = [&](unsigned n) { return tile.function->getArg(first + n); };
-  const TileArguments arguments = {argument(0),
-                                   argument(1),
-                                   argument(2),
-                                   argument(3),
-                                   argument(4),
-                                   fetches_rows_ ? argument(5) : nullptr,
-                                   fetches_rows_ ? argument(6) : nullptr};
-  llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
-  auto place = [&](int64_t row, const Part& part) {
-    llvm::Value* index = ir.Int(row * contraction_.panel + part.begin);
-    return b.CreateGEP(element_, arguments.c, index);
-  };
+  const llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
   auto type = [&](const Part& part) { return Ir::Vector(element_, part.lanes); };
   Values zeros;
   for (int64_t row = 0; row < tile.rows; ++row) {
     for (const Part& part : parts) zeros.push_back(llvm::Constant::getNullValue(type(part)));
   }
   // Loads the accumulators, or not: a loop of at most one turn.
-  Values start =
-      ir.For(ir.Int(0), b.CreateZExt(arguments.accumulate, b.getInt64Ty()), 1, zeros,
-             [&](llvm::Value*, const Values&) {
-               Values loaded;
-               for (int64_t row = 0; row < tile.rows; ++row) {
-                 for (const Part& part : parts) {
-                   loaded.push_back(b.CreateAlignedLoad(type(part), place(row, part), alignment));
-                 }
-               }
-               return loaded;
-             });
+  Values start = ir.For(ir.Int(0), b.CreateZExt(arguments.accumulate, b.getInt64Ty()), 1, zeros,
+                        [&](llvm::Value*, const Values&) {
+                          Values loaded;
+                          for (int64_t row = 0; row < tile.rows; ++row) {
+                            for (const Part& part : parts) {
+                              llvm::Value* place = PlaceOf(ir, arguments.c, row, part);
+                              loaded.push_back(b.CreateAlignedLoad(type(part), place, alignment));
+                            }
+                          }
+                          return loaded;
+                        });
   auto step = [&](llvm::Value* k, const Values& now) {
-    return EmitStep(ir, tile, parts, arguments.panel, k, now);
+    return EmitStep(ir, tile, parts, addresses, arguments.panel, k, now);
   };
   llvm::Value* rest = b.CreateAnd(arguments.count, ir.Int(kUnrolledSteps - 1));
   llvm::Value* whole = ir.Sub(arguments.count, rest);
@@ -320,19 +361,14 @@ void ContractionEmitter::EmitTileBody(Ir& ir, const Tile& tile, const std::vecto
         }
         return result;
       });
-  sums = ir.For(whole, arguments.count, 1, sums, step);
-  auto sum = sums.begin();
-  for (int64_t row = 0; row < tile.rows; ++row) {
-    for (const Part& part : parts) b.CreateAlignedStore(*sum++, place(row, part), alignment);
-  }
-  b.CreateRetVoid();
+  return ir.For(whole, arguments.count, 1, sums, step);
 }
 
 // The accumulators after step `k`.
 ContractionEmitter::Values ContractionEmitter::EmitStep(Ir& ir, const Tile& tile,
                                                         const std::vector<Part>& parts,
-                                                        llvm::Value* panel, llvm::Value* k,
-                                                        const Values& now) {
+                                                        const Values& addresses, llvm::Value* panel,
+                                                        llvm::Value* k, const Values& now) {
   llvm::IRBuilder<>& b = ir.b();
   llvm::Align alignment(static_cast<uint64_t>(element_bytes_));
   Values columns;
@@ -344,7 +380,7 @@ ContractionEmitter::Values ContractionEmitter::EmitStep(Ir& ir, const Tile& tile
   Values rows;
   for (int64_t row = 0; row < tile.rows; ++row) {
     const bool own = tile.addresses > 1;
-    llvm::Value* base = tile.function->getArg(own ? static_cast<unsigned>(row) : 0);
+    llvm::Value* base = addresses[own ? static_cast<size_t>(row) : 0];
     const int64_t distance = own ? 0 : row * schedule_.a_row_bytes;
     llvm::Value* offset = ir.Add(ir.Mul(k, ir.Int(schedule_.a_step_bytes)), ir.Int(distance));
     rows.push_back(b.CreateGEP(b.getInt8Ty(), base, offset));
@@ -456,7 +492,7 @@ void ContractionEmitter::EmitTask(llvm::Value* task) {
                            kernel_.Dim(schedule_.panel_groups)});
   batch_ = at[0];
   group_ = at[2];
-  batch_at_ = ir_.Decompose(batch_, batch_extents_);
+  frame_.SetBatch(batch_);
   bool one_block = schedule_.row_blocks.IsConstant(1);
   llvm::Value* rows_per_task = kernel_.Dim(schedule_.rows_per_task);
   first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[1], rows_per_task);
@@ -503,8 +539,7 @@ void ContractionEmitter::EmitTiles(const Panel& kind, llvm::Value* panel, llvm::
   llvm::Value* number = ir_.Add(first_panel_, panel);
   if (contraction_.b_batched) number = ir_.Add(ir_.Mul(batch_, panels_), number);
   llvm::Value* step = ir_.Add(ir_.Mul(number, steps_), k_begin);
-  llvm::Value* columns = ElementAt(operands_[static_cast<size_t>(contraction_.b)].address,
-                                   ir_.Mul(step, ir_.Int(contraction_.panel)));
+  llvm::Value* columns = ElementAt(frame_.b().address, ir_.Mul(step, ir_.Int(contraction_.panel)));
   llvm::Value* next_panel = ElementAt(columns, ir_.Mul(steps_, ir_.Int(contraction_.panel)));
   ir_.While(ir_.Int(0), rows_, [&](llvm::Value* row) {
     llvm::Value* left = ir_.Sub(rows_, row);
@@ -512,10 +547,16 @@ void ContractionEmitter::EmitTiles(const Panel& kind, llvm::Value* panel, llvm::
     // The tiles of a panel fetch the next panel between them, a piece each.
     llvm::Value* piece = ir_.Mul(ir_.b().CreateUDiv(row, ir_.Int(schedule_.tile_rows)),
                                  ir_.Mul(k_count, ir_.Int(AheadBytes())));
+    llvm::Value* is_last =
+        keeps_accumulators_ ? b.CreateICmpSGE(ir_.Add(k_begin, k_count), steps_) : b.getTrue();
     TileArguments arguments = {columns, k_count, c, b.CreateICmpSGT(k_begin, ir_.Int(0)),
                                b.CreateGEP(b.getInt8Ty(), next_panel, piece)};
     if (fetches_rows_) arguments.next_rows = NextRows(panel, row);
     arguments.row_bytes = next_row_bytes_;
+    arguments.is_last = is_last;
+    arguments.batch = batch_;
+    arguments.row = ir_.Add(first_row_, row);
+    arguments.first_column = ir_.Mul(ir_.Add(first_panel_, panel), ir_.Int(contraction_.panel));
     llvm::Value* valid = ir_.Min(left, ir_.Int(kSmallTileRows));
     std::function<void(size_t)> choose = [&](size_t n) {
       const Tile& tile = kind.tiles[n];
@@ -532,12 +573,13 @@ void ContractionEmitter::EmitTiles(const Panel& kind, llvm::Value* panel, llvm::
       llvm::Value* rows = ir_.Int(kind.tiles[n].rows);
       valid = b.CreateSelect(b.CreateICmpSGE(left, rows), rows, valid);
     }
-    if (!keeps_accumulators_) {
-      EmitEpilogue(kind, panel, row, valid, c);
-    } else {
-      llvm::Value* is_last = b.CreateICmpSGE(ir_.Add(k_begin, k_count), steps_);
-      ir_.If(is_last, [&] { EmitEpilogue(kind, panel, row, valid, c); });
+    llvm::Value* is_left = is_last;
+    if (kind.tiles[0].finishes) {
+      const Tile& least = *std::find_if(kind.tiles.rbegin(), kind.tiles.rend(),
+                                        [](const Tile& tile) { return tile.finishes; });
+      is_left = b.CreateAnd(b.CreateICmpSLT(left, ir_.Int(least.rows)), is_last);
     }
+    ir_.If(is_left, [&] { EmitEpilogue(kind, panel, row, valid, c); });
     return ir_.Add(row, valid);
   });
 }
@@ -553,6 +595,11 @@ void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Valu
                                arguments.next_panel});
   if (fetches_rows_) {
     values.insert(values.end(), {arguments.next_rows, arguments.row_bytes});
+  }
+  if (tile.finishes) {
+    values.insert(values.begin(), kernel_.function()->getArg(0));
+    values.insert(values.end(),
+                  {arguments.is_last, arguments.batch, arguments.row, arguments.first_column});
   }
   ir_.b().CreateCall(tile.function, values);
 }
@@ -572,7 +619,7 @@ void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count
   llvm::Value* row = b.CreateSelect(is_last, following, first_row_);
   llvm::Value* k = b.CreateSelect(is_last, ir_.Int(0), ir_.Mul(end, ir_.Int(schedule_.group)));
   auto address = [&](llvm::Value* at) {
-    Scope scope = ScopeAt({at}, batch_extents_.size() + 2);
+    Scope scope = frame_.RowScope({at}, 1);
     scope.coordinates.back() = {k};
     return ExprEmitter(scope).AddressOf(Unconverted(contraction_.a));
   };
@@ -605,7 +652,7 @@ llvm::Value* ContractionEmitter::RowAddress(llvm::Value* row, llvm::Value* k_beg
     }
     return ByteAt(packed_, offset);
   }
-  Scope scope = ScopeAt({ir_.Add(first_row_, row)}, batch_extents_.size() + 2);
+  Scope scope = frame_.RowScope({ir_.Add(first_row_, row)}, 1);
   scope.coordinates.back() = {ir_.Mul(k_begin, ir_.Int(schedule_.group))};
   return ExprEmitter(scope).AddressOf(contraction_.a);
 }
@@ -614,17 +661,6 @@ llvm::Value* ContractionEmitter::AccumulatorAddress(llvm::Value* panel, llvm::Va
   if (!keeps_accumulators_) return accumulators_;
   llvm::Value* index = ir_.Add(ir_.Mul(panel, ir_.Int(schedule_.block_rows)), row);
   return ElementAt(accumulators_, ir_.Mul(index, ir_.Int(contraction_.panel)));
-}
-
-Scope ContractionEmitter::ScopeAt(const Values& m, size_t axes) {
-  Scope scope;
-  scope.kernel = &kernel_;
-  scope.operands = operands_;
-  scope.lanes = 1;
-  for (llvm::Value* at : batch_at_) scope.coordinates.push_back({at});
-  for (llvm::Value* at : m) scope.coordinates.push_back({at});
-  scope.coordinates.resize(axes);
-  return scope;
 }
 
 // --- Packing rows of a ---
@@ -646,9 +682,9 @@ void ContractionEmitter::EmitPack(llvm::Value* begin, llvm::Value* count) {
   llvm::Type* half = words ? static_cast<llvm::Type*>(b.getInt16Ty()) : b.getBFloatTy();
   llvm::Type* number = schedule_.dots ? half : element_;
   const llvm::Align alignment(static_cast<uint64_t>(schedule_.a_step_bytes / schedule_.group));
-  const size_t axes = batch_extents_.size() + m_extents_.size();
   ir_.Walk(
-      first_row_, ir_.Add(first_row_, rows_), m_extents_, [&](llvm::Value* row, const Values& m) {
+      first_row_, ir_.Add(first_row_, rows_), frame_.m_extents(),
+      [&](llvm::Value* row, const Values& m) {
         llvm::Value* target =
             ByteAt(packed_, ir_.Mul(ir_.Sub(row, first_row_), ir_.Int(schedule_.a_row_bytes)));
         auto store = [&](llvm::Value* k, llvm::Value* values, int64_t lanes) {
@@ -660,7 +696,7 @@ void ContractionEmitter::EmitPack(llvm::Value* begin, llvm::Value* count) {
           }
           b.CreateAlignedStore(values, b.CreateGEP(number, target, ir_.Sub(k, k_begin)), alignment);
         };
-        const Scope scope = ScopeAt(m, axes);
+        const Scope scope = frame_.RowScope(m, 0);
         if (schedule_.pack_whole_k) {
           packer_.Pack(scope, store);
         } else {
@@ -682,10 +718,9 @@ void ContractionEmitter::EmitEpilogue(const Panel& kind, llvm::Value* panel, llv
   llvm::Value* first_column = ir_.Mul(ir_.Add(first_panel_, panel), ir_.Int(contraction_.panel));
   llvm::Value* width = ir_.Min(ir_.Int(contraction_.panel), ir_.Sub(n_, first_column));
   llvm::Value* first = ir_.Add(first_row_, row);
-  size_t axes = batch_extents_.size() + m_extents_.size() + 1;
-  ir_.Walk(first, ir_.Add(first, valid), m_extents_, [&](llvm::Value* at, const Values& m) {
+  ir_.Walk(first, ir_.Add(first, valid), frame_.m_extents(), [&](llvm::Value* at, const Values& m) {
     llvm::Value* index = ir_.Mul(ir_.Sub(at, first), ir_.Int(contraction_.panel));
-    EpilogueRow(kind, ScopeAt(m, axes), first_column, width, ElementAt(c, index));
+    EpilogueRow(kind, frame_.RowScope(m, 1), first_column, width, ElementAt(c, index));
   });
 }
 
@@ -704,7 +739,7 @@ void ContractionEmitter::EpilogueRow(const Panel& kind, const Scope& row, llvm::
   auto loop = [&](int64_t step) {
     ir_.For(ir_.Int(0), width, step, [&](llvm::Value* i) {
       llvm::Value* at = step == 1 ? i : ir_.Min(i, ir_.Sub(width, ir_.Int(step)));
-      EpilogueLanes(row, first_column, at, c_row, step);
+      frame_.WriteResult(row, ir_.Add(first_column, at), LoadSums(c_row, at, step), step);
     });
   };
   ir_.If(ir_.b().CreateICmpSGE(width, ir_.Int(lanes)), [&] { loop(lanes); }, [&] { loop(1); });
@@ -717,28 +752,33 @@ void ContractionEmitter::EpilogueColumns(const Scope& row, llvm::Value* first_co
   int64_t lanes = 1;
   while (lanes < count) lanes *= 2;
   if (lanes == count || (reaches_back && begin + count >= lanes)) {
-    EpilogueLanes(row, first_column, ir_.Int(begin + count - lanes), c_row, lanes);
+    llvm::Value* at = ir_.Int(begin + count - lanes);
+    frame_.WriteResult(row, ir_.Add(first_column, at), LoadSums(c_row, at, lanes), lanes);
     return;
   }
   EpilogueColumns(row, first_column, begin, lanes / 2, reaches_back, c_row);
   EpilogueColumns(row, first_column, begin + lanes / 2, count - lanes / 2, true, c_row);
 }
 
-void ContractionEmitter::EpilogueLanes(const Scope& row, llvm::Value* first_column, llvm::Value* at,
-                                       llvm::Value* c_row, int64_t lanes) {
-  Scope scope = row;
-  scope.lanes = lanes;
-  scope.coordinates.back() = {ir_.Add(first_column, at), lanes == 1 ? nullptr : ir_.Int(1)};
-  llvm::Value* sums = ir_.b().CreateAlignedLoad(Ir::Vector(element_, lanes), ElementAt(c_row, at),
-                                                llvm::Align(static_cast<uint64_t>(element_bytes_)));
-  scope.accumulators = {{sums}};
-  ExprEmitter emitter(scope);
-  Lane value = emitter.Emit(contraction_.result);
-  std::vector<Lane> coordinates;
-  for (const Expr& coordinate : output_coordinates_) {
-    coordinates.push_back(emitter.Emit(coordinate));
+// What sums become while they are in registers: no way through memory, and what is read for a
+// column is read once for all rows.
+void ContractionEmitter::Finish(KernelFunction& part, const std::vector<Part>& parts,
+                                const TileArguments& arguments, const Values& sums) {
+  Ir& ir = part.ir();
+  ContractionFrame frame(part, contraction_);
+  frame.SetBatch(arguments.batch);
+  Values m = ir.Decompose(arguments.row, frame.m_extents());
+  for (size_t n = 0; n < sums.size(); ++n) {
+    const Part& columns = parts[n % parts.size()];
+    if (n > 0 && n % parts.size() == 0) m = ir.Next(m, frame.m_extents());
+    frame.WriteResult(frame.RowScope(m, 1), ir.Add(arguments.first_column, ir.Int(columns.begin)),
+                      sums[n], columns.lanes);
   }
-  emitter.Store(output_, coordinates, value);
+}
+
+llvm::Value* ContractionEmitter::LoadSums(llvm::Value* c_row, llvm::Value* at, int64_t lanes) {
+  return ir_.b().CreateAlignedLoad(Ir::Vector(element_, lanes), ElementAt(c_row, at),
+                                   llvm::Align(static_cast<uint64_t>(element_bytes_)));
 }
 
 }  // namespace

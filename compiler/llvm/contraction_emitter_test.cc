@@ -136,6 +136,37 @@ TEST(ContractionEmitterTest, MultipliesBatches) {
   ExpectRight(c, {{"B", 2}, {"M", 5}, {"N", 45}});
 }
 
+// Whole tiles make their results while they are in registers, shorter ones and long results from
+// memory: both with the coordinates of each row and column, after one block of k or several.
+TEST(ContractionEmitterTest, ResultsKnowTheirRowAndColumn) {
+  for (int64_t n : {12, 16, 24, 32, 40, 48, 64}) {
+    for (int64_t k : {5, 1024}) {
+      Contraction c;
+      c.batch = {2};
+      c.m = {S("H"), S("W")};
+      c.n = n;
+      c.k = {k};
+      c.panel = WidestPanel(n, DType::kF32);
+      c.operands = {{DType::kF32, {2, S("W"), S("H"), k}},
+                    {DType::kF32, {2, CeilDiv(c.n, c.panel), k, c.panel}},
+                    {DType::kF32, {S("H"), 2, n}},
+                    {DType::kF32, {2, n, S("W")}}};
+      c.a = Expr::Load(DType::kF32, 0, {C(0), C(2), C(1), C(3)});
+      c.b = 1;
+      c.b_batched = true;
+      c.result =
+          Expr::Accumulator(DType::kF32, 0) * Expr::Load(DType::kF32, 2, {C(1), C(0), C(3)}) +
+          Expr::Load(DType::kF32, 3, {C(0), C(3), C(2)});
+      c.output = {DType::kF32, {S("W"), 2, S("H"), n}};
+      c.output_coordinates = {C(2), C(0), C(1), C(3)};
+      ExpectRight(c, {{"H", 7}, {"W", 5}});
+      ExpectRight(c, {{"H", 3}, {"W", 40}});
+      c.result = Expr::Unary(ExprOp::kTanh, Expr::Unary(ExprOp::kErf, c.result));
+      ExpectRight(c, {{"H", 7}, {"W", 5}});
+    }
+  }
+}
+
 Contraction Convolution(DimExpr height, DimExpr width, int64_t channels, int64_t filters) {
   Contraction c;
   c.batch = {};

@@ -20,7 +20,10 @@ llvm::Function* MakeFunction(llvm::Module& module, const std::string& name) {
 }  // namespace
 
 KernelFunction::KernelFunction(llvm::Module& module, const std::string& name, const CpuFacts& facts)
-    : ir_(MakeFunction(module, name), facts) {}
+    : KernelFunction(MakeFunction(module, name), facts) {}
+
+KernelFunction::KernelFunction(llvm::Function* function, const CpuFacts& facts)
+    : ir_(function, facts) {}
 
 llvm::Value* KernelFunction::Dim(const DimExpr& dim) {
   if (std::optional<int64_t> constant = dim.constant()) return ir_.Int(*constant);

@@ -29,6 +29,8 @@ class KernelFunction {
   // Adds `int32_t name(args, task_begin, task_end)` to the module. `dims` are the parameters in the
   // order of CanonicalBytes, as symbols d0, d1, ...
   KernelFunction(llvm::Module& module, const std::string& name, const CpuFacts& facts);
+  // A part of a kernel in an empty function of its own, whose first parameter is the kernel's.
+  KernelFunction(llvm::Function* function, const CpuFacts& facts);
 
   Ir& ir() { return ir_; }
   llvm::Function* function() { return ir_.function(); }
