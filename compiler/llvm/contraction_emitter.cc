@@ -26,6 +26,7 @@
 #include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/contraction_frame.h"
 #include "compiler/llvm/expr_emitter.h"
+#include "compiler/llvm/row_fetcher.h"
 #include "compiler/llvm/row_packer.h"
 #include "compiler/llvm/scalar_ops.h"
 #include "llvm/IR/Constants.h"
@@ -36,7 +37,7 @@ namespace {
 
 constexpr int64_t kSmallTileRows = 4;
 // Steps of k that are written out in one turn of a tile's loop.
-constexpr int64_t kUnrolledSteps = 4;
+constexpr int64_t kUnrolledSteps = RowFetcher::kTurnSteps;
 constexpr int64_t kLineBytes = 64;
 constexpr int64_t kPageBytes = 4096;
 // Of a result that is written out for each vector of a tile.
@@ -51,20 +52,6 @@ Expr Unconverted(const Expr& a) { return a.op() == ExprOp::kCast ? a.operands()[
 Expr PackedValue(const Contraction& contraction, const ContractionSchedule& schedule) {
   const Expr inner = Unconverted(contraction.a);
   return schedule.dots && inner.dtype() == DType::kF32 ? inner : contraction.a;
-}
-
-// Whether `a` is rows of neighbours in memory, whose places follow from their numbers alone.
-bool HasRowsInMemory(const Contraction& contraction) {
-  const Expr a = Unconverted(contraction.a);
-  if (a.op() != ExprOp::kLoad || contraction.m.size() != 1 || contraction.k.size() != 1) {
-    return false;
-  }
-  bool places_are_loaded = false;
-  a.Visit([&](const Expr& node) {
-    places_are_loaded = places_are_loaded || (IsLoad(node) && node.id() != a.id());
-  });
-  int32_t k_axis = static_cast<int32_t>(contraction.batch.size()) + 1;
-  return !places_are_loaded && WalkOf(a.operands(), k_axis) == AxisWalk::kUnit;
 }
 
 class ContractionEmitter {
@@ -106,8 +93,8 @@ class ContractionEmitter {
     llvm::Value* c = nullptr;           // accumulators
     llvm::Value* accumulate = nullptr;  // i1: they are loaded first
     llvm::Value* next_panel = nullptr;  // from where to fetch of the next panel
-    llvm::Value* next_rows = nullptr;   // fetches_rows_: the first of RowsFetched() rows to fetch
-    llvm::Value* row_bytes = nullptr;   // fetches_rows_: from one of them to the next
+    llvm::Value* next_rows = nullptr;   // where rows are fetched: see RowFetcher
+    llvm::Value* row_bytes = nullptr;
     // Of one that finishes:
     llvm::Value* is_last = nullptr;       // i1: results are made
     llvm::Value* batch = nullptr;         // flat
@@ -121,13 +108,13 @@ class ContractionEmitter {
   Values EmitStep(Ir& ir, const Tile& tile, const std::vector<Part>& parts, const Values& addresses,
                   llvm::Value* panel, llvm::Value* k, const Values& now);
   void EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k, const TileArguments& arguments);
-  // Bytes of the next panel that one tile fetches for each of its steps of k: all tiles of a block
-  // of rows fetch it once between them.
+  // High tiles of a block of rows, which fetch what comes next between them.
+  int64_t TilesOfBlock() const;
+  // Bytes of the next panel that one of them fetches for each of its steps of k.
   int64_t AheadBytes() const {
-    return contraction_.panel * element_bytes_ * schedule_.tile_rows / schedule_.block_rows;
+    const int64_t tiles = TilesOfBlock();
+    return (contraction_.panel * element_bytes_ + tiles - 1) / tiles;
   }
-  // Rows of which one tile fetches a block of k: one line for each turn of its loop.
-  int64_t RowsFetched() const { return kLineBytes / source_step_bytes_ / kUnrolledSteps; }
 
   void EmitTask(llvm::Value* task);
   void EmitBlockOfK(llvm::Value* task, llvm::Value* begin);
@@ -140,7 +127,6 @@ class ContractionEmitter {
   void StoreSums(Ir& ir, const std::vector<Part>& parts, llvm::Value* c, const Values& sums);
   llvm::Value* PlaceOf(Ir& ir, llvm::Value* c, int64_t row, const Part& part);
   void FindNextRows(llvm::Value* k_begin, llvm::Value* k_count);
-  llvm::Value* NextRows(llvm::Value* panel, llvm::Value* row);
   llvm::Value* RowAddress(llvm::Value* row, llvm::Value* k_begin);
   llvm::Value* AccumulatorAddress(llvm::Value* panel, llvm::Value* row);
 
@@ -166,11 +152,10 @@ class ContractionEmitter {
   const Contraction& contraction_;
   ContractionSchedule schedule_;
   int64_t element_bytes_;
-  int64_t source_step_bytes_;  // of what rows are packed from
   bool keeps_accumulators_;
-  bool fetches_rows_;
   llvm::Type* element_;
   ContractionFrame frame_;
+  RowFetcher fetcher_;
   RowPacker packer_;
   Panel whole_;                // a panel full of columns, or of which n is not known
   std::optional<Panel> last_;  // the last one, where n is known not to fill it
@@ -187,9 +172,6 @@ class ContractionEmitter {
   llvm::Value* rows_ = nullptr;
   llvm::Value* first_panel_ = nullptr;
   llvm::Value* task_panels_ = nullptr;
-  // Of the rows that are packed after the current block of k.
-  llvm::Value* next_rows_ = nullptr;
-  llvm::Value* next_row_bytes_ = nullptr;
 };
 
 ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction& contraction,
@@ -199,14 +181,12 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
       contraction_(contraction),
       schedule_(ScheduleContraction(contraction, target)),
       element_bytes_(static_cast<int64_t>(SizeBytes(contraction.accumulator))),
-      source_step_bytes_(static_cast<int64_t>(SizeBytes(Unconverted(contraction.a).dtype())) *
-                         schedule_.group),
       element_(kernel.ir().ValueType(contraction.accumulator)),
       frame_(kernel, contraction),
+      fetcher_(kernel, frame_, contraction, schedule_, TilesOfBlock()),
       packer_(kernel, contraction, PackedValue(contraction, schedule_), schedule_.lanes) {
   std::optional<int64_t> steps = schedule_.steps.constant();
   keeps_accumulators_ = !steps.has_value() || *steps > schedule_.block_k;
-  fetches_rows_ = !schedule_.direct_a && HasRowsInMemory(contraction);
   k_ = kernel.Dim(schedule_.k);
   steps_ = kernel.Dim(schedule_.steps);
   n_ = kernel.Dim(contraction.n);
@@ -222,6 +202,11 @@ ContractionEmitter::ContractionEmitter(KernelFunction& kernel, const Contraction
   }
 }
 
+int64_t ContractionEmitter::TilesOfBlock() const {
+  const std::optional<int64_t> rows = Min(schedule_.m, schedule_.rows_per_task).constant();
+  return std::max<int64_t>(rows.value_or(schedule_.block_rows) / schedule_.tile_rows, 1);
+}
+
 // Full vectors, then the narrowest that holds the rest.
 std::vector<ContractionEmitter::Part> ContractionEmitter::PartsOf(int64_t columns) const {
   int64_t lanes = std::min(schedule_.lanes, contraction_.panel);
@@ -234,11 +219,15 @@ std::vector<ContractionEmitter::Part> ContractionEmitter::PartsOf(int64_t column
   return parts;
 }
 
-// Where each part is full of columns and the result is short enough to be written out for each
-// vector of a tile.
+// Where each part is full of columns, which are neighbours in the output too, and the result is
+// short enough to be written out for each vector of a tile.
 bool ContractionEmitter::Finishes(const std::vector<Part>& parts, int64_t columns) const {
+  const size_t axis = contraction_.batch.size() + contraction_.m.size();
+  const std::vector<Expr>& places = contraction_.output_coordinates;
   const bool is_full = parts.back().begin + parts.back().lanes == columns;
-  return contraction_.n.constant().has_value() && is_full &&
+  const bool are_neighbours =
+      places.empty() || WalkOf(places, static_cast<int32_t>(axis)) == AxisWalk::kUnit;
+  return contraction_.n.constant().has_value() && is_full && are_neighbours &&
          CostOf({&contraction_.result, 1}) <= kWrittenOutCostMax;
 }
 
@@ -263,7 +252,7 @@ void ContractionEmitter::MakeFunction(Tile& tile, const std::vector<Part>& parts
   if (tile.finishes) parameters.push_back(pointer);
   const size_t first = parameters.size();
   parameters.insert(parameters.end(), {pointer, i64, pointer, i1, pointer});
-  if (fetches_rows_) parameters.insert(parameters.end(), {pointer, i64});
+  if (fetcher_.is_active()) parameters.insert(parameters.end(), {pointer, i64});
   if (tile.finishes) parameters.insert(parameters.end(), {i1, i64, i64, i64});
   auto* type = llvm::FunctionType::get(ir_.b().getVoidTy(), parameters, false);
   tile.function = llvm::Function::Create(
@@ -291,7 +280,7 @@ void ContractionEmitter::EmitTileBody(KernelFunction& part, const Tile& tile,
                                  &arguments.accumulate, &arguments.next_panel}) {
     *argument = next();
   }
-  if (fetches_rows_) {
+  if (fetcher_.is_active()) {
     arguments.next_rows = next();
     arguments.row_bytes = next();
   }
@@ -459,20 +448,15 @@ void ContractionEmitter::EmitPrefetch(Ir& ir, const Tile& tile, llvm::Value* k,
                                       const TileArguments& arguments) {
   llvm::IRBuilder<>& b = ir.b();
   auto fetch = [&](llvm::Value* base, llvm::Value* offset, int locality) {
-    llvm::Value* address = b.CreateGEP(b.getInt8Ty(), base, offset);
-    b.CreateIntrinsic(
-        llvm::Intrinsic::prefetch, {b.getPtrTy()},
-        {address, b.getInt32(0), b.getInt32(static_cast<uint32_t>(locality)), b.getInt32(1)});
+    EmitFetch(ir, b.CreateGEP(b.getInt8Ty(), base, offset), locality);
   };
   if (tile.rows > kSmallTileRows) {
-    fetch(arguments.next_panel, ir.Mul(k, ir.Int(AheadBytes())), 2);
-    if (!fetches_rows_) return;
-    // Turns take the rows one after the other, each the same line of all of them.
-    int64_t line = kLineBytes / source_step_bytes_;
-    llvm::Value* turn = b.CreateAnd(k, ir.Int(line - 1));
-    llvm::Value* row = b.CreateUDiv(turn, ir.Int(kUnrolledSteps));
-    llvm::Value* column = ir.Mul(ir.Sub(k, turn), ir.Int(source_step_bytes_));
-    fetch(arguments.next_rows, ir.Add(ir.Mul(row, arguments.row_bytes), column), 2);
+    for (int64_t at = 0; at < AheadBytes() * kUnrolledSteps; at += kLineBytes) {
+      fetch(arguments.next_panel, ir.Add(ir.Mul(k, ir.Int(AheadBytes())), ir.Int(at)), 2);
+    }
+    if (fetcher_.is_active()) {
+      fetcher_.EmitTurn(ir, arguments.next_rows, arguments.row_bytes, k);
+    }
     return;
   }
   int64_t step_bytes = contraction_.panel * element_bytes_;
@@ -514,7 +498,7 @@ void ContractionEmitter::EmitBlockOfK(llvm::Value* task, llvm::Value* begin) {
       PackOnce(task, begin, count);
     }
   }
-  if (fetches_rows_) FindNextRows(begin, count);
+  if (fetcher_.is_active()) FindNextRows(begin, count);
   ir_.For(ir_.Int(0), task_panels_, 1, [&](llvm::Value* panel) { EmitPanel(panel, begin, count); });
 }
 
@@ -551,8 +535,11 @@ void ContractionEmitter::EmitTiles(const Panel& kind, llvm::Value* panel, llvm::
         keeps_accumulators_ ? b.CreateICmpSGE(ir_.Add(k_begin, k_count), steps_) : b.getTrue();
     TileArguments arguments = {columns, k_count, c, b.CreateICmpSGT(k_begin, ir_.Int(0)),
                                b.CreateGEP(b.getInt8Ty(), next_panel, piece)};
-    if (fetches_rows_) arguments.next_rows = NextRows(panel, row);
-    arguments.row_bytes = next_row_bytes_;
+    if (fetcher_.is_active()) {
+      llvm::Value* tile = b.CreateUDiv(row, ir_.Int(schedule_.tile_rows));
+      arguments.next_rows = fetcher_.StartOf(panel, task_panels_, tile);
+      arguments.row_bytes = fetcher_.row_bytes();
+    }
     arguments.is_last = is_last;
     arguments.batch = batch_;
     arguments.row = ir_.Add(first_row_, row);
@@ -593,7 +580,7 @@ void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Valu
   }
   values.insert(values.end(), {arguments.panel, arguments.count, arguments.c, arguments.accumulate,
                                arguments.next_panel});
-  if (fetches_rows_) {
+  if (fetcher_.is_active()) {
     values.insert(values.end(), {arguments.next_rows, arguments.row_bytes});
   }
   if (tile.finishes) {
@@ -608,39 +595,18 @@ void ContractionEmitter::CallTile(const Tile& tile, llvm::Value* row, llvm::Valu
 void ContractionEmitter::FindNextRows(llvm::Value* k_begin, llvm::Value* k_count) {
   llvm::IRBuilder<>& b = ir_.b();
   llvm::Value* end = ir_.Add(k_begin, k_count);
-  llvm::Value* is_last = b.CreateICmpSGE(end, steps_);
+  llvm::Value* is_last = schedule_.pack_whole_k ? b.getTrue() : b.CreateICmpSGE(end, steps_);
   llvm::Value* following = ir_.Add(first_row_, kernel_.Dim(schedule_.rows_per_task));
   llvm::Value* is_past = b.CreateICmpSGE(following, kernel_.Dim(schedule_.m));
   following = b.CreateSelect(is_past, ir_.Int(0), following);
-  if (keeps_accumulators_) {  // the next group of panels packs the same rows again
+  if (keeps_accumulators_ &&
+      !schedule_.pack_whole_k) {  // the next group of panels packs the same rows again
     llvm::Value* last_group = ir_.Sub(kernel_.Dim(schedule_.panel_groups), ir_.Int(1));
     following = b.CreateSelect(b.CreateICmpSGE(group_, last_group), following, first_row_);
   }
   llvm::Value* row = b.CreateSelect(is_last, following, first_row_);
   llvm::Value* k = b.CreateSelect(is_last, ir_.Int(0), ir_.Mul(end, ir_.Int(schedule_.group)));
-  auto address = [&](llvm::Value* at) {
-    Scope scope = frame_.RowScope({at}, 1);
-    scope.coordinates.back() = {k};
-    return ExprEmitter(scope).AddressOf(Unconverted(contraction_.a));
-  };
-  next_rows_ = address(row);
-  llvm::Value* second = address(ir_.Add(row, ir_.Int(1)));
-  next_row_bytes_ = ir_.Sub(b.CreatePtrToInt(second, b.getInt64Ty()),
-                            b.CreatePtrToInt(next_rows_, b.getInt64Ty()));
-}
-
-// Of the next rows, those that a tile fetches. The last panels' tiles do it, so that they are not
-// gone again when they are wanted.
-llvm::Value* ContractionEmitter::NextRows(llvm::Value* panel, llvm::Value* row) {
-  llvm::IRBuilder<>& b = ir_.b();
-  int64_t for_panel = schedule_.block_rows / schedule_.tile_rows * RowsFetched();
-  int64_t panels = (schedule_.block_rows + for_panel - 1) / for_panel;
-  llvm::Value* first = ir_.Max(ir_.Sub(task_panels_, ir_.Int(panels)), ir_.Int(0));
-  llvm::Value* tile = b.CreateUDiv(row, ir_.Int(schedule_.tile_rows));
-  llvm::Value* number = ir_.Add(ir_.Mul(ir_.Sub(panel, first), ir_.Int(for_panel)),
-                                ir_.Mul(tile, ir_.Int(RowsFetched())));
-  number = ir_.Max(ir_.Min(number, ir_.Int(schedule_.block_rows - RowsFetched())), ir_.Int(0));
-  return b.CreateGEP(b.getInt8Ty(), next_rows_, ir_.Mul(number, next_row_bytes_));
+  fetcher_.SetNext(row, k);
 }
 
 // Of a row of the task, at the beginning of a block of k.

@@ -200,6 +200,31 @@ TEST(ContractionEmitterTest, Convolves) {
   ExpectRight(Convolution(S("H"), S("W"), 80, 40), {{"H", 3}, {"W", 4}});
 }
 
+// What windows read next is fetched in pieces, past the ends of lines, of the image and of what
+// there is to fetch.
+TEST(ContractionEmitterTest, ConvolvesManyRows) {
+  for (int64_t channels : {1, 3, 24, 130}) {
+    ExpectRight(Convolution(13, 21, channels, 24), {});
+    ExpectRight(Convolution(13, S("W"), channels, 100), {{"W", 21}});
+  }
+}
+
+// Every other row and column of an image, by one block of k or several.
+TEST(ContractionEmitterTest, MultipliesStridedRows) {
+  for (int64_t k : {7, 256, 1024}) {
+    Contraction c = MatMul(DType::kF32, 14 * S("W"), 70, k, WidestPanel(70, DType::kF32));
+    const Expr two = Expr::ConstantInt(DType::kI64, 2);
+    c.m = {14, S("W")};
+    c.operands[0].shape = {28, 2 * S("W"), k};
+    c.operands[3].shape = {14, S("W"), 70};
+    c.a = Expr::Load(DType::kF32, 0, {C(0) * two, C(1) * two, C(2)});
+    c.result = Expr::Accumulator(DType::kF32, 0) + Expr::Load(DType::kF32, 2, {C(2)}) +
+               Expr::Load(DType::kF32, 3, {C(0), C(1), C(2)});
+    c.output.shape = {14, S("W"), 70};
+    for (int64_t w : {1, 14}) ExpectRight(c, {{"W", w}});
+  }
+}
+
 TEST(ContractionEmitterTest, PacksSeveralDynamicAxesOfK) {
   Contraction c = MatMul(DType::kF32, S("M"), 20, S("K") * S("L"), 32);
   c.k = {S("K"), S("L")};
