@@ -298,6 +298,9 @@ TEST(ConvTranspose, AgreesWithReferenceInBothLayouts) {
   for (const ConvShape& shape : std::vector<ConvShape>{
            {{2, 3, 4, 5}, {3, 4, 2, 2}, {{"strides", ints({2, 2})}}},
            {{2, 4, 3, 3}, {4, 3, 2, 3}, {{"strides", ints({2, 3})}, {"group", int64_t{2}}}},
+           {{2, 3, 4, 5}, {3, 11, 2, 3}, {{"strides", ints({2, 3})}}},
+           {{2, 4, 3, 7}, {4, 24, 1, 2}, {{"strides", ints({1, 2})}, {"group", int64_t{2}}}},
+           {{1, 2, 3, 3, 2}, {2, 8, 2, 2, 2}, {{"strides", ints({2, 2, 2})}}},
            {{1, 3, 4, 5}, {3, 4, 3, 3}, {}},
            {{1, 3, 4, 5}, {3, 5, 3, 3}, {{"strides", ints({2, 3})}, {"pads", ints({1, 0, 1, 2})}}},
            {{1, 2, 4}, {2, 3, 3}, {{"strides", ints({3})}, {"output_padding", ints({1})}}},

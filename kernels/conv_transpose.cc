@@ -3,9 +3,10 @@
 //
 // Where windows do not overlap (kernel = stride, no padding: the usual upsampling by 2) every input
 // position writes its own block of the output: one contraction over the channels whose columns are
-// output channels times the window. Otherwise each output position gathers the taps that reach it:
-// a contraction over window and channels that skips, by a guard, the taps that fall between input
-// positions.
+// output channels times the window. Where channels are last and enough for vectors of their own,
+// places of the window are a batch of contractions instead: their columns are neighbours. Otherwise
+// each output position gathers the taps that reach it: a contraction over window and channels that
+// skips, by a guard, the taps that fall between input positions.
 #include <utility>
 #include <vector>
 
@@ -233,7 +234,9 @@ struct Frame {
   size_t row_end = 0;
 };
 
-Frame StartProduct(const LowerContext& context, const TransposePlan& plan, const Shape& rows) {
+// `batch` comes after the groups.
+Frame StartProduct(const LowerContext& context, const TransposePlan& plan, const Shape& rows,
+                   const Shape& batch) {
   Frame frame;
   Product& product = frame.product;
   product.accumulator = ComputeType(context.input(0).dtype);
@@ -241,6 +244,7 @@ Frame StartProduct(const LowerContext& context, const TransposePlan& plan, const
     product.batch = {plan.groups};
     frame.group = Expr::Coord(0);
   }
+  product.batch.insert(product.batch.end(), batch.begin(), batch.end());
   frame.first_row = product.batch.size();
   product.m = {context.InputShape(0)[0]};
   product.m.insert(product.m.end(), rows.begin(), rows.end());
@@ -258,22 +262,35 @@ void SetResult(const LowerContext& context, const Expr& channel, Product& produc
   product.result = Expr::Cast(product.output.dtype, sum);
 }
 
+// With fewer output channels places of the window are columns.
+constexpr int64_t kBatchOutputsMin = 8;
+
 absl::Status LowerBlocks(LowerContext& context) {
   ASSIGN_OR_RETURN(const TransposePlan plan,
                    PlanTranspose(context.node(), context.InputShape(0), context.InputShape(1)));
   const ActivationAxes& axes = plan.axes;
-  Frame frame = StartProduct(context, plan, axes.Space(context.InputShape(0)));
+  const size_t rank = plan.space.size();
+  const bool batches_window = axes.channels_last && plan.outputs() >= kBatchOutputsMin;
+  Shape window;
+  for (const SpreadAxis& axis : plan.space) window.push_back(axis.kernel);
+  Frame frame = StartProduct(context, plan, axes.Space(context.InputShape(0)),
+                             batches_window ? window : Shape());
   Product& product = frame.product;
   product.k = {plan.inputs()};
-  // Columns in the order in which the output lies in memory.
-  const size_t rank = plan.space.size();
-  std::vector<ProductAxis> roles = {{ProductAxis::Role::kN, axes.channels_last ? rank : 0}};
-  int64_t window = 1;
-  for (size_t i = 0; i < rank; ++i) {
-    roles.push_back({ProductAxis::Role::kN, axes.channels_last ? i : 1 + i});
-    window *= plan.space[i].kernel;
+  product.n = plan.outputs();
+  const size_t first_place = frame.first_row - rank;  // batches_window: its axes
+  std::vector<ProductAxis> roles;
+  if (batches_window) {
+    roles.push_back({ProductAxis::Role::kN, 0});
+    for (size_t i = 0; i < rank; ++i) roles.push_back({ProductAxis::Role::kBatch, first_place + i});
+  } else {
+    // Columns in the order in which the output lies in memory.
+    roles.push_back({ProductAxis::Role::kN, axes.channels_last ? rank : 0});
+    for (size_t i = 0; i < rank; ++i) {
+      roles.push_back({ProductAxis::Role::kN, axes.channels_last ? i : 1 + i});
+    }
+    product.n = product.n * ElementCount(window);
   }
-  product.n = plan.outputs() * window;
   SetWeights(context, plan, roles, 0, product);
 
   const Expr batch = Expr::Coord(static_cast<int32_t>(frame.first_row));
@@ -287,14 +304,16 @@ absl::Status LowerBlocks(LowerContext& context) {
   // The column taken apart, innermost axis first.
   Expr rest = Expr::Coord(static_cast<int32_t>(frame.row_end));
   Expr m = rest;
-  if (axes.channels_last) {
+  if (axes.channels_last && !batches_window) {
     m = FloorModulo(rest, Int(plan.outputs()));
     rest = FloorDivide(rest, Int(plan.outputs()));
   }
   std::vector<Expr> to(rank);
   for (size_t i = rank; i-- > 0;) {
-    to[i] = from[i] * Int(plan.space[i].stride) + FloorModulo(rest, Int(plan.space[i].kernel));
-    rest = FloorDivide(rest, Int(plan.space[i].kernel));
+    Expr place = batches_window ? Expr::Coord(static_cast<int32_t>(first_place + i))
+                                : FloorModulo(rest, Int(plan.space[i].kernel));
+    to[i] = from[i] * Int(plan.space[i].stride) + place;
+    if (!batches_window) rest = FloorDivide(rest, Int(plan.space[i].kernel));
   }
   if (!axes.channels_last) m = rest;
   const Expr channel = frame.group * Int(plan.outputs()) + m;
@@ -307,7 +326,7 @@ absl::Status LowerGather(LowerContext& context) {
   ASSIGN_OR_RETURN(const TransposePlan plan,
                    PlanTranspose(context.node(), context.InputShape(0), context.InputShape(1)));
   const ActivationAxes& axes = plan.axes;
-  Frame frame = StartProduct(context, plan, OutputSpace(plan));
+  Frame frame = StartProduct(context, plan, OutputSpace(plan), {});
   Product& product = frame.product;
   const size_t rank = plan.space.size();
   const size_t channel_axis = axes.channels_last ? rank : 0;
