@@ -9,6 +9,10 @@
 // it, so that nothing outside `a` is read. A last panel that n does not fill has tiles of its own,
 // which compute no more vectors, nor a wider last one, than its columns need.
 //
+// High tiles make results of their sums while these are in registers, where the result is short and
+// columns fill whole vectors that are neighbours in the output. Elsewhere sums go through scratch,
+// and results are made row by row.
+//
 // What comes next is fetched while tiles compute, a line or two for each turn of their loops: the
 // next panel, and the rows that will be packed next, of which nothing else hides the way from
 // memory.
