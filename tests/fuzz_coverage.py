@@ -41,6 +41,25 @@ PARSERS = {
     "//server/http:json_infer_fuzz": ["json_infer.cc"],
     "//server/http:json_text_fuzz": ["json_text.cc"],
     "//server/cli:npy_fuzz": ["npy.cc"],
+    "//text:chat_template_fuzz": [
+        "jinja_evaluate.cc",
+        "jinja_expressions.cc",
+        "jinja_filters.cc",
+        "jinja_format.cc",
+        "jinja_functions.cc",
+        "jinja_interpreter.cc",
+        "jinja_lexer.cc",
+        "jinja_methods.cc",
+        "jinja_operators.cc",
+        "jinja_parser.cc",
+        "jinja_print.cc",
+        "jinja_scopes.cc",
+        "jinja_sequence_filters.cc",
+        "jinja_tests.cc",
+        "jinja_text.cc",
+        "jinja_value.cc",
+    ],
+    "//text:grammar_fuzz": ["gbnf.cc", "grammar_builder.cc", "grammar_matcher.cc", "token_trie.cc"],
 }
 
 
@@ -119,8 +138,10 @@ def main():
     parser.add_argument("--missed", action="store_true", help="print the lines not executed")
     arguments = parser.parse_args()
 
-    problems = ["%s: not in the table of %s" % (target, os.path.relpath(__file__, ROOT))
-                for target in sorted(fuzz_targets() ^ set(PARSERS))]
+    problems = [
+        "%s: not in the table of %s" % (target, os.path.relpath(__file__, ROOT))
+        for target in sorted(fuzz_targets() ^ set(PARSERS))
+    ]
     targets = arguments.targets or sorted(PARSERS)
     run("bazel", "build", "--noshow_progress", "--config=coverage", *targets)
     for target in targets:
