@@ -80,7 +80,7 @@ TEST(RegexTest, AgreesWithABacktrackingEngineOnRandomPatterns) {
   const char* const atoms[] = {"a",    "b",     "[ab]",  "[^a]",   ".",    "(a|ab)",
                                "(b|)", "(?=a)", "(?!b)", "(ab|a)", "(a*)", "\\s"};
   const char* const repeats[] = {"", "", "", "*", "+", "?", "*?", "+?", "{1,2}"};
-  for (int i = 0; i < 3000; ++i) {
+  for (int i = 0; i < 1000; ++i) {
     std::string pattern, text;
     for (int k = random() % 5; k >= 0; --k) {
       const std::string atom = atoms[random() % std::size(atoms)];
@@ -139,7 +139,7 @@ TEST(RegexTest, ALongTextThatMatchesNowhereTakesLinearTime) {
   const auto regex = Regex::Compile("\\s+$|a+b", RegexDialect::kEcmaScript);
   ASSERT_TRUE(regex.ok());
   for (const char letter : {' ', 'a'}) {
-    const std::string text = std::string(1 << 18, letter) + "x";
+    const std::string text = std::string(1 << 16, letter) + "x";
     const auto begin = std::chrono::steady_clock::now();
     Regex::Search search(**regex, text);
     EXPECT_FALSE(search.Next().has_value());
@@ -151,7 +151,7 @@ TEST(RegexTest, ALongTextThatMatchesNowhereTakesLinearTime) {
 TEST(RegexTest, ASearchThatLooksFarAheadForEveryMatchIsGivenUp) {
   const auto regex = Regex::Compile("a(a*b)?", RegexDialect::kEcmaScript);
   ASSERT_TRUE(regex.ok());
-  const std::string text(1 << 17, 'a');
+  const std::string text(1 << 15, 'a');
   Regex::Search search(**regex, text);
   while (search.Next()) {
   }
