@@ -106,7 +106,7 @@ class ArchitecturesTest(unittest.TestCase):
         self.addCleanup(setattr, make_model, "HEAD_SIZE", 16)
         for dtype in (gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_1):
             with self.subTest(dtype):
-                self.assertLess(self.error("llama", dtype=dtype), 5e-2)
+                self.assertLess(self.error("llama", dtype=dtype), 7e-2)
 
 
 if __name__ == "__main__":
