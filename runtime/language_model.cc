@@ -138,6 +138,9 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
       Tokenizer::Create(std::move(file->tokenizer));
   if (!tokenizer.ok()) return named(tokenizer.status());
   model->tokenizer_ = *std::move(tokenizer);
+  for (int32_t id = 0; id < model->tokenizer_->vocabulary_size(); ++id) {
+    if (model->tokenizer_->EndsGeneration(id)) model->end_tokens_.push_back(id);
+  }
   const std::string& source =
       options.chat_template.empty() ? file->chat_template : options.chat_template;
   if (!source.empty()) {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -46,6 +47,8 @@ class LanguageModel {
 
   const std::string& name() const { return name_; }
   const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Those that end a text.
+  const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
   // Null where the model has none.
   const ChatTemplate* chat_template() const { return chat_template_.get(); }
   int32_t context_tokens() const { return engine_->options().context_tokens; }
@@ -59,6 +62,7 @@ class LanguageModel {
 
   std::string name_;
   std::unique_ptr<const Tokenizer> tokenizer_;
+  std::vector<int32_t> end_tokens_;
   std::unique_ptr<ChatTemplate> chat_template_;
   std::unique_ptr<GenerationPool> generations_;
   std::unique_ptr<LanguageEngine> engine_;

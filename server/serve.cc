@@ -13,8 +13,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -45,6 +47,7 @@ struct ServeFlags {
   std::string max_inflight_bytes = "1GiB";
   std::string pool_size = "256MiB";
   std::string cache_max_size = "16GiB";
+  std::string served_model_name, chat_template;
 };
 
 void AddModelOptions(CLI::App& app, ServeFlags& flags) {
@@ -70,6 +73,20 @@ void AddModelOptions(CLI::App& app, ServeFlags& flags) {
   app.add_flag("--strict-readiness", repository.strict_readiness,
                "a model that failed makes the daemon not ready (default: true)");
   app.add_flag("--exit-on-error", flags.exit_on_error, "exit when a model fails at start");
+}
+
+void AddLanguageOptions(CLI::App& app, ServeFlags& flags) {
+  LanguageModelOptions& language = flags.server.language;
+  app.add_option("--max-model-len", language.context_tokens,
+                 "context of language models in tokens (default: the model's)")
+      ->check(CLI::Range(1, 1 << 24));
+  app.add_option("--max-batch-tokens", language.step_tokens_max, "tokens of one step at most")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--served-model-name", flags.served_model_name,
+                 "what the language model is called");
+  app.add_option("--chat-template", flags.chat_template,
+                 "a file, or the template itself, in place of the model's");
 }
 
 void AddNetworkOptions(CLI::App& app, ServeFlags& flags) {
@@ -149,16 +166,51 @@ ModelRepositoryOptions::File ParseModel(const std::string& text) {
   return {.name = text.substr(0, equals), .path = text.substr(equals + 1)};
 }
 
+// GGUF files and folders of Hugging Face's layout hold language models.
+bool IsLanguageModel(const std::string& path) {
+  if (absl::EndsWith(path, ".gguf")) return true;
+  return access(absl::StrCat(path, "/config.json").c_str(), F_OK) == 0;
+}
+
+absl::Status TakeModels(ServeFlags& flags) {
+  ServerOptions& server = flags.server;
+  for (const std::string& text : flags.models) {
+    ModelRepositoryOptions::File file = ParseModel(text);
+    if (!IsLanguageModel(file.path)) {
+      server.repository.files.push_back(std::move(file));
+      continue;
+    }
+    std::string name = file.name;
+    if (name.empty()) {
+      absl::string_view stem = absl::StripSuffix(file.path, "/");
+      stem = stem.substr(stem.rfind('/') == absl::string_view::npos ? 0 : stem.rfind('/') + 1);
+      name = std::string(absl::StripSuffix(stem, ".gguf"));
+    }
+    server.language_models.push_back({.name = std::move(name), .path = std::move(file.path)});
+  }
+  if (server.repository.files.empty() && server.repository.folders.empty() &&
+      server.language_models.empty()) {
+    return absl::InvalidArgumentError("serve: got no MODEL and no --model-repository");
+  }
+  if (!flags.served_model_name.empty()) {
+    if (server.language_models.size() != 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--served-model-name: got ", server.language_models.size(), " language models, want 1"));
+    }
+    server.language_models[0].name = flags.served_model_name;
+  }
+  server.language.chat_template = flags.chat_template;
+  if (access(flags.chat_template.c_str(), F_OK) == 0) {
+    ASSIGN_OR_RETURN(server.language.chat_template, ReadFile(flags.chat_template, 1 << 20));
+  }
+  return absl::OkStatus();
+}
+
 // The rest of the options, from the words of the flags.
 absl::Status Complete(ServeFlags& flags) {
   ServerOptions& server = flags.server;
   ASSIGN_OR_RETURN(server.compile_options, CompileOptionsText(flags.compile));
-  for (const std::string& model : flags.models) {
-    server.repository.files.push_back(ParseModel(model));
-  }
-  if (server.repository.files.empty() && server.repository.folders.empty()) {
-    return absl::InvalidArgumentError("serve: got no MODEL and no --model-repository");
-  }
+  RETURN_IF_ERROR(TakeModels(flags));
   server.repository.control_mode = flags.control_mode == "poll"       ? ModelControlMode::kPoll
                                    : flags.control_mode == "explicit" ? ModelControlMode::kExplicit
                                                                       : ModelControlMode::kNone;
@@ -182,6 +234,8 @@ absl::Status Complete(ServeFlags& flags) {
                    ParseSize("--pinned-memory-pool-byte-size", flags.pool_size));
   ASSIGN_OR_RETURN(server.cache_bytes_max, ParseSize("--cache-max-size", flags.cache_max_size));
   server.request_slots = flags.max_queued_requests + flags.max_sequences;
+  server.language.sequences_max = flags.max_sequences;
+  server.language.waiting_max = flags.max_queued_requests;
   server.http.address = server.grpc.address = flags.address;
   server.http.port = static_cast<uint16_t>(flags.http_port);
   server.grpc.port = static_cast<uint16_t>(flags.grpc_port);
@@ -294,6 +348,7 @@ int RunServe(int argc, char** argv) {
   ServeFlags flags;
   CommandLine line("serve", "serves models over HTTP and gRPC");
   AddModelOptions(line.app(), flags);
+  AddLanguageOptions(line.app(), flags);
   AddNetworkOptions(line.app(), flags);
   AddEngineOptions(line.app(), flags);
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;

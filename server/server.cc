@@ -87,6 +87,19 @@ absl::Status Server::StartRepository(const ServerOptions& options) {
                                   *cache);
       };
   ASSIGN_OR_RETURN(repository_, ModelRepository::Create(std::move(repository)));
+  LanguageModelOptions language = options.language;
+  language.image = {.target = target,
+                    .options = options.compile_options,
+                    .compile_threads = options.device.threads,
+                    .require_warm_cache = options.require_warm_cache,
+                    .worker_program = "",
+                    .progress = nullptr};
+  language.device = device_.get();
+  language.cache = cache_.get();
+  language.kv_bytes_max = memory_->budget_bytes() - memory_->reserved_bytes();
+  language_models_ = std::make_unique<LanguageModels>(std::move(language));
+  language_places_ = options.language_models;
+  language_models_loaded_.store(language_places_.empty());
   serving_ = std::make_unique<Serving>(Serving::Parts{.repository = repository_.get(),
                                                       .pool = pool_.get(),
                                                       .requests = requests_.get(),
@@ -111,10 +124,14 @@ absl::Status Server::Listen(const ServerOptions& options) {
                                                 .write_failures = counters.write_failures};
                          }});
   http_service_ = std::make_unique<HttpService>(*serving_, [this] { return metrics_->Text(); });
+  openai_service_ = std::make_unique<OpenAiService>(language_models_.get(), [this] {
+    return serving_->IsReady() && language_models_loaded_.load();
+  });
   ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(options.grpc, *serving_, *inflight_));
   HttpServerOptions http = options.http;
   http.budget = &*inflight_;
   ASSIGN_OR_RETURN(http_, HttpServer::Start(http, [this](HttpRequest request, HttpReply reply) {
+                     if (openai_service_->Handle(request, reply)) return;
                      http_service_->Handle(std::move(request), std::move(reply));
                    }));
   HttpServerOptions metrics = options.http;
@@ -129,10 +146,22 @@ absl::Status Server::Listen(const ServerOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status Server::LoadModels() { return repository_->Start(); }
+absl::Status Server::LoadModels() {
+  absl::Status first;
+  for (const LanguageModelPlace& place : language_places_) {
+    const absl::Status status = language_models_->Load(place.name, place.path);
+    if (status.ok()) continue;
+    LOG(ERROR) << "model '" << place.name << "': " << status.ToString();
+    if (first.ok()) first = status;
+  }
+  if (first.ok()) language_models_loaded_.store(true);
+  const absl::Status rest = repository_->Start();
+  return first.ok() ? rest : first;
+}
 
 bool Server::WaitUntilIdle(int64_t deadline_nanos) const {
-  while (requests_->in_use() > 0 || http_->counters().connections > 0) {
+  while (requests_->in_use() > 0 || language_models_->in_flight() > 0 ||
+         http_->counters().connections > 0) {
     if (RealClock().NowNanos() >= deadline_nanos) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   }
@@ -142,6 +171,7 @@ bool Server::WaitUntilIdle(int64_t deadline_nanos) const {
 bool Server::Drain(int64_t grace_nanos) {
   const int64_t deadline = RealClock().NowNanos() + grace_nanos;
   serving_->BeginShutdown();
+  language_models_->BeginDrain();
   grpc_->ReadinessChanged();
   http_->BeginDrain();
   const bool idle = WaitUntilIdle(deadline);
@@ -162,6 +192,7 @@ Server::~Server() {
   if (grpc_ != nullptr) grpc_->Stop(0);
   if (http_ != nullptr) http_->Stop();
   if (metrics_http_ != nullptr) metrics_http_->Stop();
+  if (language_models_ != nullptr) language_models_->Stop();
   // Models go while their engine runs; then it, and last the thread that takes its answers.
   repository_.reset();
   if (engine_ != nullptr) engine_->Stop();

@@ -14,6 +14,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,14 +29,24 @@
 #include "server/grpc/grpc_service.h"
 #include "server/http/http_server.h"
 #include "server/http/http_service.h"
+#include "server/language_models.h"
 #include "server/metrics.h"
+#include "server/openai/openai_service.h"
 #include "server/serving.h"
 
 namespace stampmill {
 
+// A file or folder of a language model.
+struct LanguageModelPlace {
+  std::string name;
+  std::string path;
+};
+
 struct ServerOptions {
   // `engine`, `pool`, `budget` and `compile` are the server's to set.
   ModelRepositoryOptions repository;
+  std::vector<LanguageModelPlace> language_models;
+  LanguageModelOptions language;  // what all of them have in common; the rest is the server's
   DeviceFlags device;
   std::string cache_dir;  // empty: the user's own
   uint64_t cache_bytes_max = kCacheBytesDefault;
@@ -90,9 +101,13 @@ class Server {
   std::unique_ptr<Engine> engine_;
   std::unique_ptr<Replies> replies_;
   std::unique_ptr<ModelRepository> repository_;
+  std::unique_ptr<LanguageModels> language_models_;
+  std::vector<LanguageModelPlace> language_places_;
+  std::atomic<bool> language_models_loaded_{false};
   std::unique_ptr<Serving> serving_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HttpService> http_service_;
+  std::unique_ptr<OpenAiService> openai_service_;
   std::unique_ptr<HttpServer> http_, metrics_http_;
   std::unique_ptr<GrpcServer> grpc_;
 };

@@ -143,9 +143,7 @@ class GenerateCommand {
     generation->stop = flags_.stop;
     generation->stop.tokens_max = std::min(flags_.stop.tokens_max, model_->context_tokens() - size);
     if (!flags_.ignore_eos) {
-      for (int32_t id = 0; id < model_->tokenizer().vocabulary_size(); ++id) {
-        if (model_->tokenizer().EndsGeneration(id)) generation->stop.tokens.push_back(id);
-      }
+      generation->stop.tokens = model_->end_tokens();
     }
     generation->Begin(prompt, model_->context_tokens(), model_->root());
     prompt_size_ = size;

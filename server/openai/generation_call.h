@@ -1,0 +1,95 @@
+// GenerationCall of the OpenAI API: one request for one or more texts, from its options to its
+// answer, whole or as a stream.
+//
+// Everything but construction and Start runs on the thread of LanguageModels. A client that does
+// not read holds up its own texts: what it has not taken counts against a bound, and tokens stay in
+// their rings until it has. A client that leaves cancels them.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "runtime/generation.h"
+#include "server/http/http_server.h"
+#include "server/language_models.h"
+#include "server/openai/requests.h"
+#include "server/openai/responses.h"
+#include "server/openai/text_stream.h"
+#include "text/tokenizer.h"
+
+namespace stampmill {
+
+// Tokens and what is to be done with them, after all checks.
+struct GenerationPlan {
+  GenerationOptions options;
+  std::vector<std::vector<int32_t>> prompts;  // `options.choices` texts of each
+  std::vector<std::string> echoes;            // before each prompt's answers; or none
+  bool chat = false;
+};
+
+class OpenAiCall : public GenerationCall {
+ public:
+  // `models` and `model` are borrowed and outlive it.
+  OpenAiCall(LanguageModels* models, LanguageModel* model, GenerationPlan plan, HttpReply reply);
+
+  // Submits all texts, or answers with what is wrong. Called once, on the connection's thread.
+  static void Start(const std::shared_ptr<OpenAiCall>& call);
+
+  void Advance(Generation& generation, int32_t index) override;
+  void End(GenerationHandle generation, int32_t index) override;
+
+ private:
+  struct Choice {
+    std::unique_ptr<Detokenizer> detokenizer;
+    std::optional<StopTexts> stop;
+    Generation* generation = nullptr;  // while it has tokens to take
+    GenerationHandle over;             // once it has ended
+    std::string text;                  // of a whole answer
+    std::vector<TokenLogprobs> logprobs, prompt_logprobs;
+    std::vector<std::unique_ptr<std::vector<LikelyText>>> likely;  // behind the logprobs
+    int64_t tokens = 0;
+    bool begun = false, ended = false;
+  };
+
+  absl::Status Submit();
+  absl::Status FillGeneration(Generation& generation, size_t index) const;
+  void Cancel();
+  void Fail(const absl::Status& status);
+  // Takes what choice `index` has, as far as the client takes it.
+  void Take(size_t index);
+  void Add(size_t index, const Generation::News& news);
+  void Finish(size_t index);
+  void AnswerWhole();
+  // Sends what was appended to out_.
+  void Flush();
+  bool ClientIsSlow();
+  void BeginStream();
+  void AppendDelta(size_t index, absl::string_view text, std::span<const TokenLogprobs> logprobs,
+                   const stampmill::Finish& finish);
+  TokenLogprobs Logprobs(Choice& choice, const GeneratedToken& token,
+                         std::span<const LikelyToken> likely) const;
+  void AddPromptLogprobs(size_t index);
+  stampmill::Finish FinishOf(const Choice& choice) const;
+  TokenUsage Usage() const;
+
+  LanguageModels& models_;
+  LanguageModel& model_;
+  const GenerationPlan plan_;
+  AnswerHead head_;
+  std::optional<ChatChunks> chat_chunks_;
+  std::optional<CompletionChunks> completion_chunks_;
+  std::vector<Choice> choices_;
+  std::vector<GenerationTag> tags_;  // constant once submitted
+  HttpReply reply_;
+  std::string out_;
+  size_t open_ = 0;  // choices that have not ended
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0;
+  bool streaming_ = false, waits_for_client_ = false, done_ = false;
+};
+
+}  // namespace stampmill

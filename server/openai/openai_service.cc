@@ -1,0 +1,309 @@
+#include "server/openai/openai_service.h"
+
+#include <boost/json.hpp>
+#include <ctime>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/status_macros.h"
+#include "server/answers.h"
+#include "server/openai/errors.h"
+#include "server/openai/generation_call.h"
+#include "server/openai/requests.h"
+#include "server/openai/responses.h"
+
+namespace stampmill {
+namespace {
+
+// Endpoints of the APIs that are not here yet.
+constexpr absl::string_view kNotYet[] = {"/v1/responses",
+                                         "/v1/rerank",
+                                         "/rerank",
+                                         "/v1/score",
+                                         "/score",
+                                         "/v1/audio/",
+                                         "/v1/images",
+                                         "/v1/moderations",
+                                         "/v1/load_lora_adapter",
+                                         "/v1/embeddings",
+                                         "/v1/unload_lora_adapter"};
+
+HttpAnswer ErrorAnswer(const ApiError& error) {
+  HttpAnswer answer;
+  answer.status = error.status;
+  answer.body = ErrorText(error);
+  return answer;
+}
+HttpAnswer ErrorAnswer(const absl::Status& status) { return ErrorAnswer(ToApiError(status)); }
+
+class Route {
+ public:
+  Route(LanguageModels& models, const std::function<bool()>& is_ready, HttpRequest& request,
+        HttpReply& reply)
+      : models_(models), is_ready_(is_ready), request_(request), reply_(reply) {}
+
+  bool Answer() {
+    absl::string_view path = request_.path;
+    if (path == "/health" || path == "/ping" || path == "/v1/health") return Health();
+    if (path == "/version") {
+      return Send("GET", absl::StrCat("{\"version\":\"", kServerVersion, "\"}"));
+    }
+    if (path == "/v1/models" || path == "/v1/models/") return Send("GET", ListText());
+    if (absl::ConsumePrefix(&path, "/v1/models/")) return OneModel(path);
+    if (path == "/v1/chat/completions") return Post([&] { return Chat(); });
+    if (path == "/v1/completions") return Post([&] { return Completion(); });
+    if (path == "/tokenize") return Post([&] { return Tokenize(); });
+    if (path == "/detokenize") return Post([&] { return Detokenize(); });
+    for (const absl::string_view missing : kNotYet) {
+      if (!absl::StartsWith(path, missing)) continue;
+      reply_.Send(ErrorAnswer(
+          absl::UnimplementedError(absl::StrCat("endpoint ", missing, " is not supported"))));
+      return true;
+    }
+    if (!absl::StartsWith(path, "/v1/") && path != "/v1") return false;
+    reply_.Send(ErrorAnswer(absl::NotFoundError(absl::StrCat("no endpoint ", path))));
+    return true;
+  }
+
+ private:
+  bool Health() {
+    HttpAnswer answer;
+    answer.status = is_ready_() ? 200 : 503;
+    answer.body = is_ready_() ? "{\"status\":\"ok\"}" : "{\"status\":\"loading\"}";
+    reply_.Send(std::move(answer));
+    return true;
+  }
+
+  bool Send(absl::string_view method, std::string body) {
+    if (request_.method != method) return WrongMethod();
+    HttpAnswer answer;
+    answer.body = std::move(body);
+    reply_.Send(std::move(answer));
+    return true;
+  }
+
+  bool WrongMethod() {
+    ApiError error;
+    error.status = 405;
+    error.message = "Method Not Allowed";
+    error.type = "invalid_request_error";
+    reply_.Send(ErrorAnswer(error));
+    return true;
+  }
+
+  template <typename F>
+  bool Post(const F& handle) {
+    if (request_.method != "POST") return WrongMethod();
+    const absl::Status status = handle();
+    if (!status.ok()) reply_.Send(ErrorAnswer(status));
+    return true;
+  }
+
+  static ModelCard CardOf(const LanguageModel& model) {
+    return {.id = model.name(),
+            .created = model.loaded_unix_seconds(),
+            .context_tokens = model.context_tokens()};
+  }
+
+  std::string ListText() const {
+    std::vector<ModelCard> cards;
+    for (const LanguageModel* model : models_.List()) cards.push_back(CardOf(*model));
+    return ModelListText(cards);
+  }
+
+  bool OneModel(absl::string_view name) {
+    const absl::StatusOr<LanguageModel*> model = Model(std::string(name));
+    if (model.ok()) return Send("GET", ModelText(CardOf(**model)));
+    reply_.Send(ErrorAnswer(model.status()));
+    return true;
+  }
+
+  // Without a name the only model there is.
+  absl::StatusOr<LanguageModel*> Model(const std::string& name) const {
+    const std::vector<LanguageModel*> all = models_.List();
+    if (name.empty() && all.size() == 1) return all[0];
+    if (name.empty()) return FieldError("model", "missing");
+    if (LanguageModel* model = models_.Find(name)) return model;
+    return absl::NotFoundError(absl::StrCat("model '", name, "' does not exist"));
+  }
+
+  static absl::Status CheckOffered(const GenerationOptions& options) {
+    if (options.constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
+    return UnsupportedField(options.constraint.param, "structured output is not supported");
+  }
+
+  static absl::Status CheckTokens(const LanguageModel& model, const std::vector<int32_t>& tokens,
+                                  absl::string_view param) {
+    for (const int32_t token : tokens) {
+      if (model.tokenizer().IsToken(token)) continue;
+      return FieldError(param, absl::StrCat("token: got ", token, ", limit ",
+                                            model.tokenizer().vocabulary_size() - 1));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckOptions(const LanguageModel& model, const GenerationOptions& options) {
+    RETURN_IF_ERROR(CheckOffered(options));
+    RETURN_IF_ERROR(CheckTokens(model, options.stop.tokens, "stop_token_ids"));
+    for (const auto& [token, bias] : options.sampling.biases) {
+      RETURN_IF_ERROR(CheckTokens(model, {token}, "logit_bias"));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckLength(const LanguageModel& model, size_t size,
+                                  const GenerationOptions& options, absl::string_view param) {
+    const auto tokens = static_cast<int64_t>(size);
+    const int64_t answer = options.stop.tokens_max.value_or(1);
+    if (tokens == 0) return FieldError(param, "no tokens");
+    if (tokens + answer <= model.context_tokens()) return absl::OkStatus();
+    return ContextTooLong(
+        param, absl::StrCat("got ", tokens, " tokens and up to ", answer, " of the answer, limit ",
+                            model.context_tokens(), " together"));
+  }
+
+  absl::Status Start(LanguageModel& model, GenerationPlan plan) {
+    OpenAiCall::Start(
+        std::make_shared<OpenAiCall>(&models_, &model, std::move(plan), std::move(reply_)));
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<std::string> Rendered(const LanguageModel& model,
+                                       const Conversation& conversation) const {
+    if (conversation.continue_final_message) {
+      return UnsupportedField("continue_final_message", "is not supported");
+    }
+    std::unique_ptr<ChatTemplate> own;
+    const ChatTemplate* chat_template = model.chat_template();
+    if (!conversation.chat_template.empty()) {
+      absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed =
+          ChatTemplate::Parse(conversation.chat_template);
+      if (!parsed.ok()) return FieldError("chat_template", parsed.status().message());
+      own = *std::move(parsed);
+      chat_template = own.get();
+    }
+    if (chat_template == nullptr) {
+      return FieldError("messages", "the model has no chat template (--chat-template gives one)");
+    }
+    boost::json::object context = conversation.template_arguments;
+    context["messages"] = conversation.messages;
+    if (!conversation.tools.empty()) context["tools"] = conversation.tools;
+    if (!conversation.documents.empty()) context["documents"] = conversation.documents;
+    context["add_generation_prompt"] = conversation.add_generation_prompt;
+    const auto text_of = [&](std::optional<int32_t> token) {
+      const absl::string_view text =
+          token.has_value() ? model.tokenizer().TokenText(*token) : absl::string_view();
+      return boost::json::string(text.data(), text.size());
+    };
+    context["bos_token"] = text_of(model.tokenizer().bos());
+    context["eos_token"] = text_of(model.tokenizer().eos());
+    absl::StatusOr<std::string> text =
+        chat_template->Render(context, {.now_unix_seconds = time(nullptr)});
+    if (!text.ok()) return FieldError("messages", text.status().message());
+    return text;
+  }
+
+  absl::Status Chat() {
+    ASSIGN_OR_RETURN(ChatRequest chat, ParseChatRequest(request_.body));
+    ASSIGN_OR_RETURN(LanguageModel* const model, Model(chat.options.model));
+    RETURN_IF_ERROR(CheckOptions(*model, chat.options));
+    if (chat.tool_choice.kind != ToolChoice::Kind::kNone) {
+      return UnsupportedField("tools", "calls of tools are not supported");
+    }
+    ASSIGN_OR_RETURN(const std::string text, Rendered(*model, chat.conversation));
+    ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
+                     model->tokenizer().Encode(
+                         text, {.add_special = chat.options.add_special_tokens.value_or(false),
+                                .parse_special = true}));
+    RETURN_IF_ERROR(CheckLength(*model, tokens.size(), chat.options, "messages"));
+    GenerationPlan plan = {.options = std::move(chat.options), .prompts = {}, .echoes = {}};
+    plan.prompts.push_back(std::move(tokens));
+    plan.chat = true;
+    return Start(*model, std::move(plan));
+  }
+
+  absl::Status Completion() {
+    ASSIGN_OR_RETURN(CompletionRequest completion, ParseCompletionRequest(request_.body));
+    ASSIGN_OR_RETURN(LanguageModel* const model, Model(completion.options.model));
+    RETURN_IF_ERROR(CheckOptions(*model, completion.options));
+    GenerationPlan plan = {.options = completion.options, .prompts = {}, .echoes = {}};
+    for (Prompt& prompt : completion.prompts) {
+      std::vector<int32_t> tokens = std::move(prompt.tokens);
+      if (prompt.is_tokens) {
+        RETURN_IF_ERROR(CheckTokens(*model, tokens, "prompt"));
+      } else {
+        ASSIGN_OR_RETURN(
+            tokens,
+            model->tokenizer().Encode(
+                prompt.text, {.add_special = completion.options.add_special_tokens.value_or(true),
+                              .parse_special = true}));
+        if (tokens.empty() && model->tokenizer().bos().has_value()) {
+          tokens.push_back(*model->tokenizer().bos());
+        }
+      }
+      RETURN_IF_ERROR(CheckLength(*model, tokens.size(), completion.options, "prompt"));
+      if (completion.echo) plan.echoes.push_back(EchoOf(*model, prompt, tokens));
+      plan.prompts.push_back(std::move(tokens));
+    }
+    return Start(*model, std::move(plan));
+  }
+
+  static std::string EchoOf(const LanguageModel& model, const Prompt& prompt,
+                            const std::vector<int32_t>& tokens) {
+    if (!prompt.is_tokens) return prompt.text;
+    Detokenizer detokenizer(&model.tokenizer());
+    std::string text;
+    for (const int32_t token : tokens) text += detokenizer.Add(token);
+    return text + detokenizer.Finish();
+  }
+
+  absl::Status Tokenize() {
+    ASSIGN_OR_RETURN(const TokenizeRequest tokenize, ParseTokenizeRequest(request_.body));
+    ASSIGN_OR_RETURN(LanguageModel* const model, Model(tokenize.model));
+    std::string text = tokenize.prompt;
+    const bool chat = tokenize.conversation.has_value();
+    if (chat) {
+      ASSIGN_OR_RETURN(text, Rendered(*model, *tokenize.conversation));
+    }
+    ASSIGN_OR_RETURN(
+        const std::vector<int32_t> tokens,
+        model->tokenizer().Encode(text, {.add_special = tokenize.add_special_tokens.value_or(!chat),
+                                         .parse_special = true}));
+    std::vector<std::string> pieces;
+    for (const int32_t token : tokens) pieces.emplace_back(model->tokenizer().TokenBytes(token));
+    Send("POST",
+         TokenizeText(tokens, model->context_tokens(), tokenize.with_pieces ? &pieces : nullptr));
+    return absl::OkStatus();
+  }
+
+  absl::Status Detokenize() {
+    ASSIGN_OR_RETURN(const DetokenizeRequest detokenize, ParseDetokenizeRequest(request_.body));
+    ASSIGN_OR_RETURN(LanguageModel* const model, Model(detokenize.model));
+    RETURN_IF_ERROR(CheckTokens(*model, detokenize.tokens, "tokens"));
+    Detokenizer detokenizer(&model->tokenizer(), {.special = true});
+    std::string text;
+    for (const int32_t token : detokenize.tokens) text += detokenizer.Add(token);
+    text += detokenizer.Finish();
+    Send("POST", DetokenizeText(text));
+    return absl::OkStatus();
+  }
+
+  LanguageModels& models_;
+  const std::function<bool()>& is_ready_;
+  HttpRequest& request_;
+  HttpReply& reply_;
+};
+
+}  // namespace
+
+bool OpenAiService::Handle(HttpRequest& request, HttpReply& reply) const {
+  return Route(models_, is_ready_, request, reply).Answer();
+}
+
+}  // namespace stampmill
