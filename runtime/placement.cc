@@ -70,6 +70,13 @@ absl::StatusOr<std::string> CompileOptionsText(const CompileFlags& flags) {
   return absl::StrCat(flags.options, flags.options.empty() ? "" : " ", "activation-precision=bf16");
 }
 
+absl::StatusOr<std::string> LanguageCompileOptionsText(const CompileFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string text, CompileOptionsText(flags));
+  ASSIGN_OR_RETURN(const PassOptions options, ParsePassOptions(Target().ToString(), text));
+  if (flags.activation_precision != "f32" || options.exact_rows) return text;
+  return absl::StrCat(text, text.empty() ? "" : " ", "activation-precision=f32");
+}
+
 std::vector<DeviceReport> ListDevices() {
   std::vector<DeviceReport> reports;
   DeviceReport cpu{.kind = "cpu"};

@@ -40,6 +40,9 @@ struct CompileFlags {
 // Both as one text, as the compiler and cache keys take it (compiler/passes/pass_options.h): words
 // that mean the same, `auto` and `f32`, give the same text. INVALID_ARGUMENT for others.
 absl::StatusOr<std::string> CompileOptionsText(const CompileFlags& flags);
+// The same for language models, to which `auto` and `f32` are two things: activations that
+// block-quantised weights multiply are rounded to bytes, or not.
+absl::StatusOr<std::string> LanguageCompileOptionsText(const CompileFlags& flags);
 
 struct DeviceReport {
   std::string kind;  // "cpu", "cuda", "hip", "npu"

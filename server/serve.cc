@@ -210,6 +210,7 @@ absl::Status TakeModels(ServeFlags& flags) {
 absl::Status Complete(ServeFlags& flags) {
   ServerOptions& server = flags.server;
   ASSIGN_OR_RETURN(server.compile_options, CompileOptionsText(flags.compile));
+  ASSIGN_OR_RETURN(server.language_compile_options, LanguageCompileOptionsText(flags.compile));
   RETURN_IF_ERROR(TakeModels(flags));
   server.repository.control_mode = flags.control_mode == "poll"       ? ModelControlMode::kPoll
                                    : flags.control_mode == "explicit" ? ModelControlMode::kExplicit

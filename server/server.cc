@@ -89,7 +89,7 @@ absl::Status Server::StartRepository(const ServerOptions& options) {
   ASSIGN_OR_RETURN(repository_, ModelRepository::Create(std::move(repository)));
   LanguageModelOptions language = options.language;
   language.image = {.target = target,
-                    .options = options.compile_options,
+                    .options = options.language_compile_options,
                     .compile_threads = options.device.threads,
                     .require_warm_cache = options.require_warm_cache,
                     .worker_program = "",
@@ -99,12 +99,12 @@ absl::Status Server::StartRepository(const ServerOptions& options) {
   language.kv_bytes_max = memory_->budget_bytes() - memory_->reserved_bytes();
   language_models_ = std::make_unique<LanguageModels>(std::move(language));
   language_places_ = options.language_models;
-  language_models_loaded_.store(language_places_.empty());
   serving_ = std::make_unique<Serving>(Serving::Parts{.repository = repository_.get(),
                                                       .pool = pool_.get(),
                                                       .requests = requests_.get(),
                                                       .engine = engine_.get(),
                                                       .replies = replies_.get()});
+  serving_->SetOthersReady(language_places_.empty());
   return absl::OkStatus();
 }
 
@@ -124,9 +124,8 @@ absl::Status Server::Listen(const ServerOptions& options) {
                                                 .write_failures = counters.write_failures};
                          }});
   http_service_ = std::make_unique<HttpService>(*serving_, [this] { return metrics_->Text(); });
-  openai_service_ = std::make_unique<OpenAiService>(language_models_.get(), [this] {
-    return serving_->IsReady() && language_models_loaded_.load();
-  });
+  openai_service_ = std::make_unique<OpenAiService>(language_models_.get(),
+                                                    [this] { return serving_->IsReady(); });
   ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(options.grpc, *serving_, *inflight_));
   HttpServerOptions http = options.http;
   http.budget = &*inflight_;
@@ -154,7 +153,7 @@ absl::Status Server::LoadModels() {
     LOG(ERROR) << "model '" << place.name << "': " << status.ToString();
     if (first.ok()) first = status;
   }
-  if (first.ok()) language_models_loaded_.store(true);
+  if (first.ok()) serving_->SetOthersReady(true);
   const absl::Status rest = repository_->Start();
   return first.ok() ? rest : first;
 }

@@ -50,7 +50,8 @@ struct ServerOptions {
   DeviceFlags device;
   std::string cache_dir;  // empty: the user's own
   uint64_t cache_bytes_max = kCacheBytesDefault;
-  std::string compile_options;  // CompileOptionsText's
+  std::string compile_options;           // CompileOptionsText's
+  std::string language_compile_options;  // LanguageCompileOptionsText's
   bool require_warm_cache = false;
   std::string memory_budget = "90%";  // --device-memory-budget
   TensorPoolOptions pool;
@@ -103,7 +104,6 @@ class Server {
   std::unique_ptr<ModelRepository> repository_;
   std::unique_ptr<LanguageModels> language_models_;
   std::vector<LanguageModelPlace> language_places_;
-  std::atomic<bool> language_models_loaded_{false};
   std::unique_ptr<Serving> serving_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HttpService> http_service_;

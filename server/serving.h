@@ -81,11 +81,17 @@ class Serving {
   // From SIGTERM on: not ready, and no new inference.
   void BeginShutdown() { shutting_down_.store(true, std::memory_order_release); }
   bool shutting_down() const { return shutting_down_.load(std::memory_order_acquire); }
-  bool IsReady() const { return !shutting_down() && repository().IsReady(); }
+  bool IsReady() const {
+    return !shutting_down() && others_ready_.load(std::memory_order_acquire) &&
+           repository().IsReady();
+  }
+  // Whether what is served beside the repository is ready: from the start it is.
+  void SetOthersReady(bool ready) { others_ready_.store(ready, std::memory_order_release); }
 
  private:
   const Parts parts_;
   std::atomic<bool> shutting_down_{false};
+  std::atomic<bool> others_ready_{true};
 };
 
 }  // namespace stampmill

@@ -77,6 +77,7 @@ class GenerateCommand {
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(ModelPlace place, OpenPlace(flags_.model));
+    ASSIGN_OR_RETURN(place.image.options, LanguageCompileOptionsText(flags_.model.compile));
     {
       ProgressLine progress(flags_.model.model);
       place.image.progress = [&progress](absl::string_view line) { progress.Show(line); };

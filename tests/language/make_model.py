@@ -60,7 +60,9 @@ def add_vocabulary(writer):
     writer.add_add_bos_token(False)
 
 
-def make(path, architecture, dtype=gguf.GGMLQuantizationType.F32, seed=1, facts=None):
+def make(
+    path, architecture, dtype=gguf.GGMLQuantizationType.F32, seed=1, facts=None, vocabulary=None
+):
     """`facts`: numbers under "ARCHITECTURE.", in place of the usual ones."""
     w = Writer(path, architecture, seed, dtype)
     plain_norms = architecture in ("gpt2", "starcoder2")
@@ -101,7 +103,7 @@ def make(path, architecture, dtype=gguf.GGMLQuantizationType.F32, seed=1, facts=
             w.gguf.add_string(key, value)
         else:
             w.gguf.add_uint32(key, value)
-    add_vocabulary(w.gguf)
+    (vocabulary or add_vocabulary)(w.gguf)
     add_weights(w, architecture, heads, kv_heads, size)
     w.gguf.write_header_to_file()
     w.gguf.write_kv_data_to_file()

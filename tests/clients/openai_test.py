@@ -1,0 +1,189 @@
+"""The unmodified openai package against the daemon and a language model of bytes."""
+
+import asyncio
+import json
+import time
+import unittest
+import urllib.request
+
+import httpx2
+import openai
+from daemon import Daemon
+
+from tests import unittest_xml
+
+MODEL = "tests/language/byte_model.gguf"
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+class OpenAiTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(["bytes=" + MODEL, "--max-sequences=8", "--max-queued-requests=8"])
+        cls.url = "http://%s/v1" % cls.daemon.http
+        cls.client = openai.OpenAI(base_url=cls.url, api_key="none", max_retries=0)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.stop()
+
+    def chat(self, **options):
+        options = {"max_tokens": 8, "temperature": 0, **options}
+        return self.client.chat.completions.create(model="bytes", messages=MESSAGES, **options)
+
+    def complete(self, prompt="abc", **options):
+        options = {"max_tokens": 8, "temperature": 0, **options}
+        return self.client.completions.create(model="bytes", prompt=prompt, **options)
+
+    def post(self, path, body):
+        url = "http://%s%s" % (self.daemon.http, path)
+        request = urllib.request.Request(url, json.dumps(body).encode(), method="POST")
+        with urllib.request.urlopen(request) as answer:
+            return json.load(answer)
+
+    def test_models_are_listed(self):
+        self.assertEqual(["bytes"], [model.id for model in self.client.models.list()])
+        self.assertEqual("bytes", self.client.models.retrieve("bytes").id)
+        with self.assertRaises(openai.NotFoundError):
+            self.client.models.retrieve("other")
+
+    def test_a_chat_is_the_same_whole_and_streamed(self):
+        whole = self.chat()
+        self.assertEqual("length", whole.choices[0].finish_reason)
+        self.assertEqual(8, whole.usage.completion_tokens)
+        chunks = list(self.chat(stream=True, stream_options={"include_usage": True}))
+        text = "".join(c.choices[0].delta.content or "" for c in chunks if c.choices)
+        self.assertEqual(whole.choices[0].message.content, text)
+        self.assertEqual(whole.usage.total_tokens, chunks[-1].usage.total_tokens)
+        self.assertEqual("length", chunks[-2].choices[0].finish_reason)
+
+    def test_a_completion_continues_tokens_as_it_does_text(self):
+        tokens = self.post("/tokenize", {"model": "bytes", "prompt": "abc"})["tokens"]
+        self.assertEqual(3, len(tokens))
+        self.assertEqual(
+            self.complete("abc").choices[0].text, self.complete(tokens).choices[0].text
+        )
+        back = self.post("/detokenize", {"model": "bytes", "tokens": tokens})
+        self.assertEqual("abc", back["prompt"])
+
+    def test_texts_are_the_same_alone_and_beside_others(self):
+        alone = self.complete("some words", max_tokens=24).choices[0].text
+
+        async def together():
+            client = openai.AsyncOpenAI(base_url=self.url, api_key="none", max_retries=0)
+            prompts = ["some words", "x" * 50, "other words", "", "some words", "y" * 100]
+            calls = [
+                client.completions.create(
+                    model="bytes", prompt=prompt or "z", max_tokens=24, temperature=0
+                )
+                for prompt in prompts
+            ]
+            return [answer.choices[0].text for answer in await asyncio.gather(*calls)]
+
+        texts = asyncio.run(together())
+        self.assertEqual(alone, texts[0])
+        self.assertEqual(alone, texts[4])
+
+    def test_a_seed_fixes_what_is_drawn(self):
+        first = self.complete(temperature=1, seed=5, max_tokens=20).choices[0].text
+        self.assertEqual(first, self.complete(temperature=1, seed=5, max_tokens=20).choices[0].text)
+        self.assertNotEqual(
+            first, self.complete(temperature=1, seed=6, max_tokens=20).choices[0].text
+        )
+        several = self.complete(temperature=1, seed=5, n=3, max_tokens=20)
+        self.assertEqual(3, len({choice.text for choice in several.choices}))
+        self.assertEqual(first, several.choices[0].text)
+
+    def test_logprobs_tell_of_the_chosen_and_the_likeliest(self):
+        answer = self.chat(logprobs=True, top_logprobs=3)
+        entries = answer.choices[0].logprobs.content
+        self.assertEqual(8, len(entries))
+        for entry in entries:
+            self.assertEqual(entry.logprob, entry.top_logprobs[0].logprob)
+            self.assertGreaterEqual(entry.top_logprobs[0].logprob, entry.top_logprobs[1].logprob)
+
+    def test_stop_texts_end_and_are_left_out(self):
+        whole = self.complete(max_tokens=32).choices[0].text
+        letters = [c for c in whole if ord(c) < 128 and c.isprintable()]
+        if not letters:
+            self.skipTest("no plain letter in the noise")
+        stop = letters[0]
+        answer = self.complete(max_tokens=32, stop=[stop])
+        self.assertEqual("stop", answer.choices[0].finish_reason)
+        self.assertEqual(whole[: whole.index(stop)], answer.choices[0].text)
+
+    def test_a_bias_rules(self):
+        tokens = self.post("/tokenize", {"model": "bytes", "prompt": "q"})["tokens"]
+        answer = self.complete(logit_bias={str(tokens[0]): 100}, max_tokens=5)
+        self.assertEqual("qqqqq", answer.choices[0].text)
+
+    def test_a_prefix_is_found_in_the_cache(self):
+        prompt = "a prefix of some length that fills more than one block " * 2
+        self.complete(prompt)
+        again = self.complete(prompt)
+        self.assertGreater(again.usage.prompt_tokens_details.cached_tokens, 64)
+
+    def test_what_is_wrong_is_told(self):
+        for options, part in (
+            ({"temperature": -1}, "temperature"),
+            ({"max_tokens": 100000}, "limit 512"),
+            ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+            ({"response_format": {"type": "json_object"}}, "response_format"),
+            ({"stop": ["x"] * 99}, "stop"),
+        ):
+            with self.subTest(part), self.assertRaises(openai.BadRequestError) as raised:
+                self.chat(**options)
+            self.assertIn(part, str(raised.exception))
+        with self.assertRaises(openai.NotFoundError):
+            self.client.completions.create(model="none", prompt="x")
+        with self.assertRaises(openai.BadRequestError):
+            self.complete("x" * 600)
+        with self.assertRaises(openai.InternalServerError):
+            self.client.embeddings.create(model="bytes", input="x")
+
+    def test_a_client_that_leaves_makes_room(self):
+        body = {"model": "bytes", "prompt": "x", "max_tokens": 400, "stream": True}
+        for _ in range(24):
+            with httpx2.stream("POST", self.url + "/completions", json=body) as answer:
+                next(answer.iter_bytes())
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                self.complete()
+                break
+            except openai.RateLimitError:
+                self.assertLess(time.monotonic(), deadline)
+
+    def test_too_many_are_refused_at_once(self):
+        async def flood():
+            client = openai.AsyncOpenAI(base_url=self.url, api_key="none", max_retries=0)
+            calls = [
+                client.completions.create(model="bytes", prompt="x", max_tokens=300)
+                for _ in range(40)
+            ]
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+        answers = asyncio.run(flood())
+        refused = [a for a in answers if isinstance(a, openai.RateLimitError)]
+        self.assertEqual(40, len(refused) + sum(not isinstance(a, Exception) for a in answers))
+        self.assertGreater(len(refused), 0)
+        self.assertLess(len(refused), 40)
+
+
+class DrainTest(unittest.TestCase):
+    def test_streams_end_when_the_daemon_stops(self):
+        daemon = Daemon(["bytes=" + MODEL])
+        url = "http://%s/v1/completions" % daemon.http
+        body = {"model": "bytes", "prompt": "x", "max_tokens": 300, "stream": True}
+        with httpx2.stream("POST", url, json=body, timeout=60) as answer:
+            pieces = answer.iter_lines()
+            next(pieces)
+            daemon.process.terminate()
+            lines = list(pieces)
+        self.assertIn("data: [DONE]", lines)
+        self.assertEqual(0, daemon.process.wait(60))
+        daemon.stop()
+
+
+if __name__ == "__main__":
+    unittest_xml.main()
