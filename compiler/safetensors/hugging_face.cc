@@ -30,6 +30,7 @@ namespace json = boost::json;
 namespace {
 
 constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
+constexpr double kHeadSizeMax = 1 << 16;
 
 // model_type to GGUF's name of the architecture.
 constexpr std::pair<absl::string_view, absl::string_view> kTypes[] = {
@@ -289,6 +290,10 @@ absl::Status ReadFacts(const json::object& config, LanguageModelSource& source) 
     head = fact("embedding_length") / fact("attention.head_count");
   }
   const double rotated = head * Number(config, "partial_rotary_factor").value_or(1);
+  if (!(rotated >= 0 && rotated <= kHeadSizeMax)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("head_dim: got ", rotated, " rotated, limit ", kHeadSizeMax));
+  }
   source.facts["rope.dimension_count"] = std::floor(rotated);
   if (const std::optional<double> scalar = Number(config, "query_pre_attn_scalar")) {
     source.facts["attention.scale"] = 1 / std::sqrt(*scalar);
