@@ -1,6 +1,9 @@
 #include "runtime/language_model.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <boost/json.hpp>
 #include <ctime>
 #include <random>
 #include <utility>
@@ -8,15 +11,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/status_macros.h"
 #include "compiler/gguf/reader.h"
 #include "runtime/model.h"
 #include "text/gguf_vocabulary.h"
+#include "text/tokenizer_json.h"
 
 namespace stampmill {
 namespace {
 
 constexpr char kPrefix[] = "tokenizer.ggml.";
+constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
 
 absl::StatusOr<TextPool> Texts(const GgufFile& file, absl::string_view key) {
   TextPool pool;
@@ -71,6 +77,59 @@ absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufFile& file) {
   return v;
 }
 
+// A folder of Hugging Face's layout: tokenizer.json, and what may lie beside it.
+absl::StatusOr<LanguageModelFile> ReadFolder(const std::string& folder) {
+  LanguageModelFile read;
+  ASSIGN_OR_RETURN(const std::string config,
+                   ReadFile(absl::StrCat(folder, "/config.json"), kConfigBytesMax));
+  ASSIGN_OR_RETURN(const std::string tokenizer,
+                   ReadFile(absl::StrCat(folder, "/tokenizer.json"), kTokenizerJsonBytesMax));
+  ASSIGN_OR_RETURN(read.tokenizer, ParseTokenizerJson(tokenizer));
+  const absl::StatusOr<std::string> beside =
+      ReadFile(absl::StrCat(folder, "/tokenizer_config.json"), kConfigBytesMax);
+  if (beside.ok()) {
+    RETURN_IF_ERROR(ParseTokenizerConfigJson(*beside, &read.tokenizer));
+    boost::system::error_code error;
+    const boost::json::value value = boost::json::parse(*beside, error);
+    const boost::json::object* object = error ? nullptr : value.if_object();
+    const boost::json::value* text =
+        object == nullptr ? nullptr : object->if_contains("chat_template");
+    if (text != nullptr && text->is_string()) {
+      read.chat_template.assign(text->get_string().data(), text->get_string().size());
+    }
+  }
+  // Newer folders have the template in a file of its own.
+  const absl::StatusOr<std::string> own =
+      ReadFile(absl::StrCat(folder, "/chat_template.jinja"), kConfigBytesMax);
+  if (own.ok()) read.chat_template = *own;
+  boost::system::error_code error;
+  const boost::json::value value = boost::json::parse(config, error);
+  if (error || !value.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(folder, "/config.json: no JSON object"));
+  }
+  for (const char* key : {"max_position_embeddings", "n_positions"}) {
+    const boost::json::value* context = value.get_object().if_contains(key);
+    if (context != nullptr && context->is_int64()) read.context_tokens = context->get_int64();
+  }
+  const boost::json::value* ends = value.get_object().if_contains("eos_token_id");
+  const auto add_end = [&](const boost::json::value& id) {
+    if (id.is_int64() && id.get_int64() >= 0 && id.get_int64() < INT32_MAX) {
+      read.tokenizer.ends_generation.push_back(static_cast<int32_t>(id.get_int64()));
+    }
+  };
+  if (ends != nullptr && ends->is_array()) {
+    for (const boost::json::value& id : ends->get_array()) add_end(id);
+  } else if (ends != nullptr) {
+    add_end(*ends);
+  }
+  return read;
+}
+
+bool IsFolder(const std::string& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode);
+}
+
 absl::StatusOr<int32_t> ContextOf(const LanguageModelOptions& options,
                                   const LanguageModelFile& file) {
   if (options.context_tokens <= 0) {
@@ -109,6 +168,7 @@ absl::StatusOr<int32_t> BlocksOf(const LanguageModelOptions& options, const Mode
 }  // namespace
 
 absl::StatusOr<LanguageModelFile> ReadLanguageModelFile(const std::string& path) {
+  if (IsFolder(path)) return ReadFolder(path);
   ASSIGN_OR_RETURN(const std::shared_ptr<const GgufFile> file, GgufFile::Open(path));
   LanguageModelFile read;
   ASSIGN_OR_RETURN(GgufVocabulary vocabulary, ReadVocabulary(*file));
@@ -130,8 +190,10 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
   };
   auto model = std::unique_ptr<LanguageModel>(new LanguageModel());
   model->name_ = options.name;
-  ASSIGN_OR_RETURN(ModelImage image,
-                   FindOrCompileModel(options.path, options.image, *options.cache));
+  // A folder is known to the compiler by the file that describes it.
+  const std::string described =
+      IsFolder(options.path) ? absl::StrCat(options.path, "/config.json") : options.path;
+  ASSIGN_OR_RETURN(ModelImage image, FindOrCompileModel(described, options.image, *options.cache));
   absl::StatusOr<LanguageModelFile> file = ReadLanguageModelFile(options.path);
   if (!file.ok()) return named(file.status());
   absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =

@@ -70,12 +70,13 @@ class LanguageModel {
   int64_t loaded_unix_seconds_ = 0;
 };
 
-// What a GGUF file says of its language model beside the graph.
+// What a model says of itself beside the graph.
 struct LanguageModelFile {
   TokenizerSpec tokenizer;
   std::string chat_template;  // empty: none
   int64_t context_tokens = 0;
 };
+// `path`: a GGUF file, or a folder of Hugging Face's layout.
 absl::StatusOr<LanguageModelFile> ReadLanguageModelFile(const std::string& path);
 
 }  // namespace stampmill

@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import gguf
+import make_folder
 import make_model
 import numpy as np
 import reference
@@ -68,9 +69,13 @@ class ArchitecturesTest(unittest.TestCase):
         np.put_along_axis(rows, ids, told, 1)
         return rows
 
-    def error(self, architecture, *flags, length=40, **options):
+    def error(self, architecture, *flags, length=40, as_folder=False, **options):
         path = os.path.join(self.folder, "model.gguf")
         make_model.make(path, architecture, **options)
+        served = path
+        if as_folder:
+            make_folder.make(path, self.folder, architecture)
+            served = os.path.join(self.folder, "config.json")
         random = np.random.default_rng(5)
         tokens = random.integers(3, make_model.VOCABULARY, length).tolist()
         kv_heads = make_model.HEADS if architecture == "gpt2" else make_model.KV_HEADS
@@ -79,13 +84,18 @@ class ArchitecturesTest(unittest.TestCase):
             states[f"keys.{layer}"] = (kv_heads, make_model.HEAD_SIZE, BLOCK)
             states[f"values.{layer}"] = (kv_heads, BLOCK, make_model.HEAD_SIZE)
         want = reference.log_probabilities(path, tokens)
-        return np.sqrt(np.mean((self.ours(path, tokens, states, *flags) - want) ** 2))
+        return np.sqrt(np.mean((self.ours(served, tokens, states, *flags) - want) ** 2))
 
     def test_every_architecture_agrees_with_its_weights_in_float64(self):
         # What is left is the rounding of the cache to f16: llama.cpp's error is twice that.
         for architecture in ARCHITECTURES:
             with self.subTest(architecture):
                 self.assertLess(self.error(architecture), 2.5e-3)
+
+    def test_folders_of_hugging_face_are_the_same_models(self):
+        for architecture in ARCHITECTURES:
+            with self.subTest(architecture):
+                self.assertLess(self.error(architecture, as_folder=True), 2.5e-3)
 
     def test_windows_shorter_than_the_prompt(self):
         for architecture in ("gemma2", "gemma3", "phi3"):
