@@ -147,6 +147,8 @@ void OpenAiCall::Advance(Generation& /*generation*/, int32_t index) {
 void OpenAiCall::End(GenerationHandle generation, int32_t index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   choice.over = std::move(generation);
+  // The client is gone, and what it has not read never will be.
+  if (absl::IsCancelled(choice.over->status)) done_ = true;
   Take(static_cast<size_t>(index));
 }
 
