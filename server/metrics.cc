@@ -110,9 +110,57 @@ Metrics::Metrics(MetricsSources sources) : sources_(std::move(sources)) { CpuUti
 std::string Metrics::Text() {
   Writer writer;
   if (sources_.serving != nullptr) WriteModels(writer);
+  if (sources_.language != nullptr) WriteLanguageModels(writer);
   WriteHost(writer);
   WriteServer(writer);
   return writer.Take();
+}
+
+void Metrics::WriteLanguageModels(Writer& writer) {
+  struct Sample {
+    std::string name;
+    LanguageEngineCounters counters;
+  };
+  std::vector<Sample> models;
+  for (LanguageModel* model : sources_.language->List()) {
+    models.push_back({.name = model->name(), .counters = model->engine().counters()});
+  }
+  if (models.empty()) return;
+  const auto family = [&](absl::string_view name, prometheus::MetricType type,
+                          absl::string_view help, const auto& value) {
+    writer.Family(name, type, help);
+    for (const Sample& model : models) {
+      writer.Sample({{"model_name", model.name}, {"engine", "0"}},
+                    static_cast<double>(value(model.counters)));
+    }
+  };
+  using Counters = LanguageEngineCounters;
+  family("vllm:num_requests_running", kGauge, "Texts that are in steps",
+         [](const Counters& c) { return c.running; });
+  family("vllm:num_requests_waiting", kGauge, "Texts that wait to be",
+         [](const Counters& c) { return c.waiting; });
+  family("vllm:kv_cache_usage_perc", kGauge, "Share of the cache's blocks in use, 1 is all",
+         [](const Counters& c) {
+           return c.blocks_total == 0 ? 0.0 : static_cast<double>(c.blocks_used) / c.blocks_total;
+         });
+  family("vllm:num_preemptions_total", kCounter, "Texts whose blocks were taken for others",
+         [](const Counters& c) { return c.sequences.preemptions; });
+  family("vllm:prefix_cache_queries_total", kCounter, "Tokens looked for in the cache",
+         [](const Counters& c) { return c.sequences.prefix_query_tokens; });
+  family("vllm:prefix_cache_hits_total", kCounter, "Tokens found in the cache",
+         [](const Counters& c) { return c.sequences.prefix_hit_tokens; });
+  family("vllm:prompt_tokens_total", kCounter, "Tokens of prompts computed",
+         [](const Counters& c) { return c.prompt_tokens; });
+  family("vllm:generation_tokens_total", kCounter, "Tokens generated",
+         [](const Counters& c) { return c.generated_tokens; });
+  writer.Family("vllm:cache_config_info", kGauge, "The cache of keys and values");
+  for (const Sample& model : models) {
+    writer.Sample({{"model_name", model.name},
+                   {"engine", "0"},
+                   {"block_size", absl::StrCat(kBlockTokens)},
+                   {"num_gpu_blocks", absl::StrCat(model.counters.blocks_total)}},
+                  1);
+  }
 }
 
 void Metrics::WriteModels(Writer& writer) {

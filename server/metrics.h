@@ -12,6 +12,7 @@
 #include "server/byte_budget.h"
 #include "server/grpc/grpc_acceptor.h"
 #include "server/http/http_server.h"
+#include "server/language_models.h"
 #include "server/serving.h"
 
 namespace stampmill {
@@ -25,6 +26,7 @@ struct CacheCounters {
 // Borrowed parts; all outlive it. Null and empty ones have no metrics.
 struct MetricsSources {
   const Serving* serving = nullptr;
+  const LanguageModels* language = nullptr;
   const MemoryBudget* memory = nullptr;
   const ByteBudget* inflight = nullptr;
   std::function<HttpServerCounters()> http;
@@ -43,6 +45,7 @@ class Metrics {
  private:
   class Writer;
   void WriteModels(Writer& writer);
+  void WriteLanguageModels(Writer& writer);  // under vLLM's names
   void WriteHost(Writer& writer);
   void WriteServer(Writer& writer);
   // Share of all processors in use since the last call.

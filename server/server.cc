@@ -111,6 +111,7 @@ absl::Status Server::StartRepository(const ServerOptions& options) {
 absl::Status Server::Listen(const ServerOptions& options) {
   metrics_ = std::make_unique<Metrics>(
       MetricsSources{.serving = serving_.get(),
+                     .language = language_models_.get(),
                      .memory = memory_.get(),
                      .inflight = &*inflight_,
                      .http = [this] { return http_ ? http_->counters() : HttpServerCounters(); },

@@ -123,6 +123,17 @@ class OpenAiTest(unittest.TestCase):
         again = self.complete(prompt)
         self.assertGreater(again.usage.prompt_tokens_details.cached_tokens, 64)
 
+    def test_metrics_have_the_names_that_dashboards_know(self):
+        self.complete()
+        with urllib.request.urlopen(
+            "http://127.0.0.1:%d/metrics" % self.daemon.metrics_port
+        ) as got:
+            text = got.read().decode()
+        self.assertIn('vllm:num_requests_running{model_name="bytes",engine="0"} ', text)
+        self.assertIn('vllm:cache_config_info{model_name="bytes",engine="0",block_size="16"', text)
+        counted = [l for l in text.splitlines() if l.startswith("vllm:generation_tokens_total{")]
+        self.assertGreaterEqual(float(counted[0].split()[-1]), 8)
+
     def test_what_is_wrong_is_told(self):
         for options, part in (
             ({"temperature": -1}, "temperature"),
