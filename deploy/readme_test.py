@@ -25,6 +25,7 @@ from tests import unittest_xml
 RUNFILES = os.getcwd()
 DEMO_ARGUMENTS = [os.path.abspath(path) for path in sys.argv[1:]]
 STAMPMILL = os.path.abspath("server/stampmill")
+LANGUAGE_MODEL = "tests/language/byte_model.gguf"
 TEST_COMMAND = "./bazelw test //..."
 PORTS = {"http": 8000, "grpc": 8001, "metrics": 8002}
 
@@ -48,7 +49,8 @@ def readme():
 
 
 def commands_of(text):
-    """The lines of the fenced blocks, without comments."""
+    """The lines of the fenced blocks, without comments; continued ones are one."""
+    text = re.sub(r"\\\n\s*", "", text)
     blocks = re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S)
     lines = [re.sub(r"\s+#.*", "", line).strip() for block in blocks for line in block.split("\n")]
     return [line for line in lines if line]
@@ -72,6 +74,7 @@ class Newcomer:
         os.chmod(self.write("bin/bazel", bazel), 0o755)
         model = next(path for path in DEMO_ARGUMENTS if path.endswith(".onnx"))
         os.symlink(model, self.path("model.onnx"))
+        os.symlink(os.path.join(RUNFILES, LANGUAGE_MODEL), self.path("model.gguf"))
 
     def path(self, name):
         return os.path.join(self.folder, name)
@@ -129,6 +132,8 @@ class Newcomer:
 
     def start_daemon(self, line):
         port_file = self.path("ports")
+        if os.path.exists(port_file):
+            os.remove(port_file)
 
         def is_ready(_):
             if os.path.exists(port_file):
@@ -180,6 +185,8 @@ class Readme(unittest.TestCase):
                 self.expect_answer(newcomer, request)
             self.assertEqual(0, newcomer.interrupt())
         elif "serve" in words:
+            if newcomer.running:
+                self.assertEqual(0, newcomer.interrupt())
             newcomer.start_daemon(line)
         else:
             self.expect_answer(newcomer, line)
