@@ -10,6 +10,7 @@ namespace {
 
 constexpr char kParam[] = "stampmill/param";
 constexpr char kCode[] = "stampmill/code";
+constexpr char kNotReadyCode[] = "not_ready";
 
 absl::Status WithParam(absl::string_view param, absl::string_view message, absl::string_view code) {
   absl::Status status = absl::InvalidArgumentError(absl::StrCat(param, ": ", message));
@@ -38,6 +39,12 @@ absl::Status ContextTooLong(absl::string_view param, absl::string_view message) 
   return WithParam(param, message, "context_length_exceeded");
 }
 
+absl::Status NotReady(absl::string_view message) {
+  absl::Status status = absl::UnavailableError(message);
+  status.SetPayload(kCode, absl::Cord(kNotReadyCode));
+  return status;
+}
+
 ApiError ToApiError(const absl::Status& status) {
   ApiError error = {.message = std::string(status.message()),
                     .param = Payload(status, kParam),
@@ -61,6 +68,11 @@ ApiError ToApiError(const absl::Status& status) {
       set(501, "not_supported_error", "not_supported");
       break;
     case absl::StatusCode::kUnavailable:
+      if (error.code == kNotReadyCode) {
+        set(503, "unavailable_error", kNotReadyCode);
+        break;
+      }
+      [[fallthrough]];
     case absl::StatusCode::kResourceExhausted:
       set(429, "rate_limit_error", "rate_limit_exceeded");
       break;

@@ -15,6 +15,8 @@ absl::Status FieldError(absl::string_view param, absl::string_view message);
 absl::Status UnsupportedField(absl::string_view param, absl::string_view message);
 // INVALID_ARGUMENT with code "context_length_exceeded".
 absl::Status ContextTooLong(absl::string_view param, absl::string_view message);
+// UNAVAILABLE with code "not_ready", 503: models are being loaded.
+absl::Status NotReady(absl::string_view message);
 
 struct ApiError {
   int status = 500;  // of HTTP

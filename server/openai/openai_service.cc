@@ -128,8 +128,9 @@ class Route {
   absl::StatusOr<LanguageModel*> Model(const std::string& name) const {
     const std::vector<LanguageModel*> all = models_.List();
     if (name.empty() && all.size() == 1) return all[0];
-    if (name.empty()) return FieldError("model", "missing");
     if (LanguageModel* model = models_.Find(name)) return model;
+    if (!is_ready_()) return NotReady("the server is not ready: its models are not all loaded");
+    if (name.empty()) return FieldError("model", "missing");
     return absl::NotFoundError(absl::StrCat("model '", name, "' does not exist"));
   }
 

@@ -513,6 +513,8 @@ TEST(ApiErrorTest, HasTheCodesOfTheApi) {
   EXPECT_EQ(ToApiError(absl::NotFoundError("m")).status, 404);
   EXPECT_EQ(ToApiError(absl::UnimplementedError("m")).status, 501);
   EXPECT_EQ(ToApiError(absl::UnavailableError("m")).status, 429);
+  EXPECT_EQ(ToApiError(NotReady("m")).status, 503);
+  EXPECT_EQ(ToApiError(NotReady("m")).code, "not_ready");
   EXPECT_EQ(ToApiError(absl::ResourceExhaustedError("m")).status, 429);
   EXPECT_EQ(ToApiError(absl::DeadlineExceededError("m")).status, 503);
   EXPECT_EQ(ToApiError(absl::InternalError("m")).status, 500);
