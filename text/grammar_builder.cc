@@ -140,6 +140,10 @@ GrammarBuilder::Piece GrammarBuilder::Repeat(Piece piece, int64_t least, int64_t
   return Add({.kind = Kind::kRepeat, .least = least, .most = most, .pieces = {piece}});
 }
 
+GrammarBuilder::Piece GrammarBuilder::Automaton(std::vector<State> states, uint32_t start) {
+  return Add({.kind = Kind::kAutomaton, .states = std::move(states), .start = start});
+}
+
 GrammarBuilder::Rule GrammarBuilder::RuleNamed(const std::string& name) {
   const auto [at, is_new] = rules_by_name_.try_emplace(name, static_cast<Rule>(rules_.size()));
   if (is_new) rules_.push_back({.name = name});
@@ -185,6 +189,8 @@ uint32_t GrammarBuilder::Emit(Piece piece, uint32_t next) {
     }
     case Kind::kRepeat:
       return EmitRepeat(tree, next);
+    case Kind::kAutomaton:
+      return EmitAutomaton(tree, next);
   }
   return next;
 }
@@ -201,6 +207,35 @@ uint32_t GrammarBuilder::EmitRepeat(const Tree& tree, uint32_t next) {
     begin = NewNode({.kind = GrammarNode::Kind::kSplit, .next = body, .argument = next});
   }
   for (int64_t i = 0; i < tree.least && !too_large_; ++i) begin = Emit(tree.pieces[0], begin);
+  return begin;
+}
+
+uint32_t GrammarBuilder::EmitAutomaton(const Tree& tree, uint32_t next) {
+  const auto split = [](uint32_t a, uint32_t b) {
+    return GrammarNode{.kind = GrammarNode::Kind::kSplit, .next = a, .argument = b};
+  };
+  // A node for each state that can be reached, made when it is first gone on with: states may go
+  // on with any other.
+  static constexpr uint32_t kNone = ~uint32_t{0};
+  std::vector<uint32_t> nodes(tree.states.size(), kNone);
+  std::vector<uint32_t> open;
+  const auto node_of = [&](uint32_t state) {
+    if (nodes[state] == kNone) {
+      nodes[state] = NewNode(split(next, next));
+      open.push_back(state);
+    }
+    return nodes[state];
+  };
+  const uint32_t begin = node_of(tree.start);
+  while (!open.empty() && !too_large_) {
+    const uint32_t at = open.back();
+    open.pop_back();
+    const State& state = tree.states[at];
+    if (state.is_end) continue;
+    uint32_t first = node_of(state.next), second = node_of(state.other);
+    if (state.piece.has_value()) first = second = Emit(*state.piece, first);
+    grammar_->nodes_[nodes[at]] = split(first, second);
+  }
   return begin;
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,17 @@ class GrammarBuilder {
   // REQUIRES: 0 <= least; most is kUnbounded or >= least.
   Piece Repeat(Piece piece, int64_t least, int64_t most);
 
+  // A finite automaton over pieces: each state is `piece`, then state `next`; or, without a piece,
+  // any of `next` and `other`, or nothing more.
+  struct State {
+    std::optional<Piece> piece;
+    bool is_end = false;
+    uint32_t next = 0;
+    uint32_t other = 0;
+  };
+  // REQUIRES: no piece is empty or has a call in it.
+  Piece Automaton(std::vector<State> states, uint32_t start);
+
   Rule RuleNamed(const std::string& name);
   Piece Call(Rule rule) { return Add({.kind = Kind::kCall, .rule = rule}); }
   // False if the rule has been defined before.
@@ -48,7 +60,7 @@ class GrammarBuilder {
   absl::StatusOr<std::unique_ptr<const Grammar>> Build(Rule root);
 
  private:
-  enum class Kind : uint8_t { kBytes, kSequence, kChoice, kRepeat, kCall };
+  enum class Kind : uint8_t { kBytes, kSequence, kChoice, kRepeat, kCall, kAutomaton };
   struct Tree {
     Kind kind = Kind::kSequence;
     uint32_t set = 0;
@@ -56,6 +68,8 @@ class GrammarBuilder {
     int64_t least = 0;
     int64_t most = 0;
     std::vector<Piece> pieces;
+    std::vector<State> states;
+    uint32_t start = 0;
   };
   struct Definition {
     std::string name;
@@ -69,6 +83,7 @@ class GrammarBuilder {
   // The node where `piece` begins that goes on with node `next`.
   uint32_t Emit(Piece piece, uint32_t next);
   uint32_t EmitRepeat(const Tree& tree, uint32_t next);
+  uint32_t EmitAutomaton(const Tree& tree, uint32_t next);
   absl::Status CheckLeftRecursion() const;
 
   std::vector<Tree> trees_;

@@ -9,20 +9,39 @@ namespace stampmill {
 namespace {
 
 absl::Status Exhausted() {
-  return absl::ResourceExhaustedError(absl::StrCat("grammar: a text needs more than ",
-                                                   GrammarMatcher::kPlacesMax, " places or ",
-                                                   GrammarMatcher::kFramesMax, " calls at once"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "grammar: a text needs more than ", GrammarMatcher::kPlacesMax, " places, ",
+      GrammarMatcher::kFramesMax, " calls or ", GrammarMatcher::kWalkBytesMax, " bytes at once"));
 }
 
 }  // namespace
 
 GrammarMatcher::GrammarMatcher(const Grammar& grammar, const TokenTrie& trie)
     : grammar_(grammar), trie_(trie) {
+  current_ = AddStart();
+}
+
+int32_t GrammarMatcher::AddStart() {
   Places places;
   bool can_end = false;
-  Close({grammar.start(), kNoFrame}, &places, &can_end);
+  Close({grammar_.start(), kNoFrame}, &places, &can_end);
   std::sort(places.begin(), places.end());
-  current_ = AddState(std::move(places), can_end);
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  if (places.size() > kPlacesMax) exhausted_ = true;
+  return AddState(std::move(places), can_end);
+}
+
+void GrammarMatcher::Reset() {
+  exhausted_ = false;
+  work_ = 0;
+  if (bytes_ > kKeptBytesMax || frames_.size() > kFramesMax / 2) {
+    states_.clear();
+    states_by_contents_.clear();
+    frames_ = {{0, 0}};
+    frames_by_contents_.clear();
+    bytes_ = 0;
+  }
+  current_ = AddStart();
 }
 
 uint32_t GrammarMatcher::FrameOf(uint32_t node, uint32_t parent) {
@@ -44,7 +63,7 @@ void GrammarMatcher::Close(Place place, Places* places, bool* can_end) {
     const Place at = open.back();
     open.pop_back();
     if (!seen.insert(at).second) continue;
-    if (seen.size() > 4 * kPlacesMax) exhausted_ = true;
+    if (seen.size() > 4 * kPlacesMax || ++work_ > kWorkMax) exhausted_ = true;
     const GrammarNode& node = grammar_.nodes()[at.first];
     switch (node.kind) {
       case GrammarNode::Kind::kBytes:
@@ -72,7 +91,8 @@ int32_t GrammarMatcher::AddState(Places places, bool can_end) {
   const auto [at, is_new] = states_by_contents_.try_emplace(std::pair(std::move(places), can_end),
                                                             static_cast<int32_t>(states_.size()));
   if (is_new) {
-    if (states_.size() > kWalkStatesMax) exhausted_ = true;
+    bytes_ += sizeof(State) + 2 * at->first.first.size() * sizeof(Place);
+    if (bytes_ > kKeptBytesMax + kWalkBytesMax) exhausted_ = true;
     auto state = std::make_unique<State>();
     state->places = at->first.first;
     state->can_end = can_end;
@@ -93,9 +113,12 @@ int32_t GrammarMatcher::Step(int32_t state, uint8_t byte) {
   if (states_[state]->next == nullptr) {
     states_[state]->next = std::make_unique<std::array<int32_t, 256>>();
     states_[state]->next->fill(kUnknown);
+    bytes_ += sizeof(*states_[state]->next);
   }
   const int32_t known = (*states_[state]->next)[byte];
   if (known != kUnknown) return known;
+  work_ += states_[state]->places.size();
+  if (work_ > kWorkMax) exhausted_ = true;
   Places places;
   bool can_end = false;
   for (const auto& [node, frame] : states_[state]->places) {
@@ -113,12 +136,14 @@ void GrammarMatcher::DropStates() {
   const bool can_end = states_[current_]->can_end;
   states_.clear();
   states_by_contents_.clear();
-  masks_ = 0;
+  bytes_ = 0;
   current_ = AddState(std::move(places), can_end);
 }
 
 absl::StatusOr<bool> GrammarMatcher::Accept(absl::string_view bytes) {
-  if (states_.size() > kStatesMax) DropStates();
+  if (exhausted_) return Exhausted();
+  if (bytes_ > kKeptBytesMax) DropStates();
+  work_ = 0;
   int32_t state = current_;
   for (const char c : bytes) {
     state = Step(state, static_cast<uint8_t>(c));
@@ -130,8 +155,10 @@ absl::StatusOr<bool> GrammarMatcher::Accept(absl::string_view bytes) {
 }
 
 absl::StatusOr<std::span<const uint64_t>> GrammarMatcher::Mask() {
+  if (exhausted_) return Exhausted();
   if (!states_[current_]->mask.empty()) return std::span<const uint64_t>(states_[current_]->mask);
-  if (states_.size() > kStatesMax || masks_ >= kMasksMax) DropStates();
+  if (bytes_ > kKeptBytesMax) DropStates();
+  work_ = 0;
   std::vector<uint64_t> mask((trie_.vocabulary_size() + 63) / 64 + 1);
   // The states along the way down to a node.
   std::vector<int32_t> way(trie_.depth_max() + 1);
@@ -152,7 +179,7 @@ absl::StatusOr<std::span<const uint64_t>> GrammarMatcher::Mask() {
       mask[token / 64] |= uint64_t{1} << (token % 64);
     }
   }
-  ++masks_;
+  bytes_ += mask.size() * sizeof(uint64_t);
   states_[current_]->mask = std::move(mask);
   return std::span<const uint64_t>(states_[current_]->mask);
 }

@@ -30,14 +30,18 @@ class GrammarMatcher {
   // grammar that needs more ends with an error, never without its constraint.
   static constexpr size_t kPlacesMax = 4096;
   static constexpr size_t kFramesMax = size_t{1} << 18;
-  // States and masks that are kept; all but the present one are dropped when there are more.
-  static constexpr size_t kStatesMax = 8192;
-  static constexpr size_t kMasksMax = 256;
-  // States that one walk over a vocabulary may meet.
-  static constexpr size_t kWalkStatesMax = size_t{1} << 20;
+  // Bytes of states and masks that are kept; all but the present one are dropped when there are
+  // more. One walk over a vocabulary may add as much again.
+  static constexpr size_t kKeptBytesMax = size_t{4} << 20;
+  static constexpr size_t kWalkBytesMax = size_t{64} << 20;
+  // Places that one call may look at: some tenths of a second.
+  static constexpr size_t kWorkMax = size_t{1} << 24;
 
   // Both borrowed for the matcher's life.
   GrammarMatcher(const Grammar& grammar, const TokenTrie& trie);
+
+  // Back to the beginning, with what it knows of the grammar by now.
+  void Reset();
 
   // Goes on by `bytes` if the grammar allows them; else false, and nothing has changed.
   // RESOURCE_EXHAUSTED if it would take more than the bounds: the text cannot be told to be right.
@@ -45,6 +49,8 @@ class GrammarMatcher {
 
   // Whether the text may end here.
   bool can_end() const { return states_[current_]->can_end; }
+  // Whether any byte may follow.
+  bool can_go_on() const { return !states_[current_]->places.empty(); }
 
   // Bit t of the result (64 to a word, least first): whether token t may follow. Valid until the
   // next call. Tokens without bytes are not set.
@@ -79,6 +85,9 @@ class GrammarMatcher {
   // kDead where there is no way on and no end.
   int32_t StateOf(Places places, bool can_end);
   int32_t Step(int32_t state, uint8_t byte);
+  // The state at the beginning, with no calls around it.
+  int32_t AddStart();
+  // All but state current_.
   void DropStates();
 
   const Grammar& grammar_;
@@ -88,7 +97,8 @@ class GrammarMatcher {
   std::vector<std::unique_ptr<State>> states_;
   std::map<std::pair<Places, bool>, int32_t> states_by_contents_;
   int32_t current_ = 0;
-  size_t masks_ = 0;
+  size_t bytes_ = 0;  // of states, about
+  size_t work_ = 0;   // of the present call
   bool exhausted_ = false;
 };
 

@@ -57,9 +57,10 @@ bool HasType(const boost::json::value& value, absl::string_view type) {
 // Errors stick: once there is one, every function returns any piece.
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const boost::json::value& root) : root_(root) {}
+  SchemaCompiler(const boost::json::value& root, absl::string_view name, GrammarBuilder& builder)
+      : root_(root), name_(name), builder_(builder) {}
 
-  absl::StatusOr<std::unique_ptr<const Grammar>> Run() {
+  absl::StatusOr<GrammarBuilder::Rule> Run() {
     const GrammarBuilder::Rule rule = RuleAt("#", root_);
     while (status_.ok() && !waiting_.empty()) {
       const auto [next, at] = waiting_.back();
@@ -67,7 +68,7 @@ class SchemaCompiler {
       builder_.Define(next, Compile(*at.second, at.first));
     }
     RETURN_IF_ERROR(status_);
-    return builder_.Build(rule);
+    return rule;
   }
 
  private:
@@ -92,7 +93,7 @@ class SchemaCompiler {
   GrammarBuilder::Rule RuleAt(const std::string& pointer, const boost::json::value& schema) {
     const auto known = rules_.find(pointer);
     if (known != rules_.end()) return known->second;
-    const GrammarBuilder::Rule rule = builder_.RuleNamed(pointer);
+    const GrammarBuilder::Rule rule = builder_.RuleNamed(absl::StrCat(name_, pointer));
     rules_.emplace(pointer, rule);
     waiting_.push_back({rule, {pointer, &schema}});
     return rule;
@@ -105,7 +106,7 @@ class SchemaCompiler {
   Piece Shared(const std::string& name, Make make) {
     const auto known = rules_.find(name);
     if (known != rules_.end()) return builder_.Call(known->second);
-    const GrammarBuilder::Rule rule = builder_.RuleNamed(name);
+    const GrammarBuilder::Rule rule = builder_.RuleNamed(absl::StrCat(name_, name));
     rules_.emplace(name, rule);
     builder_.Define(rule, make());
     return builder_.Call(rule);
@@ -188,7 +189,7 @@ class SchemaCompiler {
   Piece AnyValue() {
     const auto known = rules_.find("value");
     if (known != rules_.end()) return builder_.Call(known->second);
-    const GrammarBuilder::Rule rule = builder_.RuleNamed("value");
+    const GrammarBuilder::Rule rule = builder_.RuleNamed(absl::StrCat(name_, "value"));
     rules_.emplace("value", rule);
     std::vector<Piece> choices;
     for (const absl::string_view type : kTypes) {
@@ -539,7 +540,8 @@ class SchemaCompiler {
   static constexpr size_t kNameDepthMax = 64;
 
   const boost::json::value& root_;
-  GrammarBuilder builder_;
+  const std::string name_;
+  GrammarBuilder& builder_;
   std::map<std::string, GrammarBuilder::Rule> rules_;
   std::vector<std::pair<GrammarBuilder::Rule, Place>> waiting_;
   size_t compiled_ = 0;
@@ -551,7 +553,15 @@ class SchemaCompiler {
 
 absl::StatusOr<std::unique_ptr<const Grammar>> GrammarOfJsonSchema(
     const boost::json::value& schema) {
-  return SchemaCompiler(schema).Run();
+  GrammarBuilder builder;
+  ASSIGN_OR_RETURN(const GrammarBuilder::Rule rule, AddJsonSchema(schema, "", builder));
+  return builder.Build(rule);
+}
+
+absl::StatusOr<GrammarBuilder::Rule> AddJsonSchema(const boost::json::value& schema,
+                                                   absl::string_view name,
+                                                   GrammarBuilder& builder) {
+  return SchemaCompiler(schema, name, builder).Run();
 }
 
 }  // namespace stampmill

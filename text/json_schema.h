@@ -12,7 +12,9 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "text/grammar.h"
+#include "text/grammar_builder.h"
 
 namespace stampmill {
 
@@ -20,5 +22,10 @@ namespace stampmill {
 // combination, that cannot be kept. Both with the place in the schema, as a JSON pointer.
 absl::StatusOr<std::unique_ptr<const Grammar>> GrammarOfJsonSchema(
     const boost::json::value& schema);
+
+// The same as a rule of a grammar that has more than the document. `name` begins the names of its
+// rules, and no others'.
+absl::StatusOr<GrammarBuilder::Rule> AddJsonSchema(const boost::json::value& schema,
+                                                   absl::string_view name, GrammarBuilder& builder);
 
 }  // namespace stampmill
