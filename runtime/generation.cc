@@ -13,6 +13,8 @@ void Generation::Begin(std::span<const int32_t> prompt, int32_t context_tokens,
   CHECK(size >= 1 && stop.tokens_max >= 1 && size + stop.tokens_max <= context_tokens);
   sequence_.Begin(prompt, size + stop.tokens_max, 0, root);
   sequence_.context = this;
+  // What may come next is known only once the last token is.
+  sequence_.waits_for_host = constraint != nullptr;
   if (sampling.prompt_logprobs >= 0) sequence_.logits_begin = 0;
   ready_likely_.resize(kTokensReadyMax * static_cast<size_t>(std::max(sampling.logprobs, 0)));
   put_.store(0, std::memory_order_relaxed);
@@ -96,6 +98,7 @@ absl::StatusOr<GenerationHandle> GenerationPool::Acquire() {
   ++generation.use_;
   generation.sampling = {};
   generation.stop = {};
+  generation.constraint = nullptr;
   generation.times = {};
   generation.context = nullptr;
   return Adopt(&generation);

@@ -23,6 +23,7 @@
 #include "base/waker.h"
 #include "runtime/ring.h"
 #include "runtime/sequence.h"
+#include "runtime/text_constraint.h"
 
 namespace stampmill {
 
@@ -58,6 +59,7 @@ enum class FinishReason : uint8_t {
   kLength,     // tokens_max, or the model's context
   kStopToken,  // the last token is one of StopConditions::tokens
   kStopText,   // the last token completes one of StopConditions::texts
+  kComplete,   // the constraint allows nothing more
 };
 
 struct GeneratedToken {
@@ -96,6 +98,8 @@ class Generation {
   // Set by the server before Begin.
   SamplingParameters sampling;
   StopConditions stop;
+  // What the answer must conform to, at its beginning and not complete; or null.
+  std::unique_ptr<TextConstraint> constraint;
   void* context = nullptr;  // the server's own
   GenerationTimes times;
 

@@ -269,6 +269,7 @@ bool LanguageEngine::StartStep() {
 
 absl::Status LanguageEngine::BindStep(SequenceBatch& batch) {
   rows_.Clear();
+  mask_rows_ = 0;
   int32_t ranks = 0;
   for (const StepEntry& entry : batch.entries) {
     if (entry.sequence == nullptr) continue;
@@ -303,7 +304,14 @@ void LanguageEngine::AddRow(Generation& generation, int32_t position, int32_t fo
                      {s.temperature, s.top_p, s.min_p, s.typical_p, s.repetition_penalty,
                       s.presence_penalty, s.frequency_penalty, 0.0F});
   const bool wants = forced >= 0 ? s.prompt_logprobs >= 0 : s.logprobs >= 0;
-  rows_.integers.insert(rows_.integers.end(), {s.top_k, -1, forced, wants ? 1 : 0});
+  const bool masked = forced < 0 && generation.constraint != nullptr;
+  rows_.integers.insert(rows_.integers.end(),
+                        {s.top_k, masked ? mask_rows_ : -1, forced, wants ? 1 : 0});
+  if (masked) {
+    generation.constraint->AppendMask(generation.stop.tokens, step_->facts().mask_words,
+                                      rows_.masks);
+    ++mask_rows_;
+  }
   rows_.seeds.insert(rows_.seeds.end(), {static_cast<int64_t>(s.seed), int64_t{position}});
   if (forced < 0) {
     for (const Generation::Seen& seen : generation.seen_) {
@@ -399,9 +407,20 @@ void LanguageEngine::TakeToken(Generation& generation, size_t row) {
   CountSeen(generation, token.token);
   generation.Put(token, LikelyTokens(row, generation.sampling.logprobs),
                  LikelyLogprobs(row, generation.sampling.logprobs));
-  if (const std::optional<FinishReason> reason = EndOf(generation, token.token)) {
+  std::optional<FinishReason> reason = EndOf(generation, token.token);
+  absl::Status status;
+  if (generation.constraint != nullptr &&
+      reason.value_or(FinishReason::kLength) == FinishReason::kLength) {
+    status = generation.constraint->Take(token.token);
+    if (!status.ok()) {
+      reason = FinishReason::kNone;
+    } else if (generation.constraint->complete()) {
+      reason = FinishReason::kComplete;
+    }
+  }
+  if (reason.has_value()) {
     scheduler_.Remove(&generation.sequence_);
-    Finish(generation, absl::OkStatus(), *reason);
+    Finish(generation, std::move(status), *reason);
     return;
   }
   if (!generation.HasRoom()) {

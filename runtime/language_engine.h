@@ -146,6 +146,7 @@ class LanguageEngine {
   SequenceBatch* batch_ = nullptr;  // of the step in flight
   int64_t step_begin_ = 0;
   SamplingRows rows_;
+  int32_t mask_rows_ = 0;  // of rows_.masks
   LanguageResults results_;
   Generation* all_ = nullptr;  // that were taken and are not over
   double nanos_of_token_ = 0;  // smoothed

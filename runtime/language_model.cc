@@ -241,6 +241,13 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
   return model;
 }
 
+const ConstraintVocabulary& LanguageModel::constraint_vocabulary() const {
+  std::call_once(constraint_vocabulary_once_, [this] {
+    constraint_vocabulary_ = std::make_unique<const ConstraintVocabulary>(tokenizer_.get());
+  });
+  return *constraint_vocabulary_;
+}
+
 LanguageModel::~LanguageModel() {
   if (engine_ != nullptr) engine_->Stop();
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "devices/device.h"
 #include "runtime/language_engine.h"
 #include "runtime/model_image.h"
+#include "runtime/text_constraint.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -54,6 +56,8 @@ class LanguageModel {
   int32_t context_tokens() const { return engine_->options().context_tokens; }
   GenerationPool& generations() { return *generations_; }
   LanguageEngine& engine() { return *engine_; }
+  // Made when it is first asked for: most texts are free. Thread-safe.
+  const ConstraintVocabulary& constraint_vocabulary() const;
   const BlockHash& root() const { return root_; }
   int64_t loaded_unix_seconds() const { return loaded_unix_seconds_; }
 
@@ -64,6 +68,8 @@ class LanguageModel {
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::vector<int32_t> end_tokens_;
   std::unique_ptr<ChatTemplate> chat_template_;
+  mutable std::once_flag constraint_vocabulary_once_;
+  mutable std::unique_ptr<const ConstraintVocabulary> constraint_vocabulary_;
   std::unique_ptr<GenerationPool> generations_;
   std::unique_ptr<LanguageEngine> engine_;
   BlockHash root_;

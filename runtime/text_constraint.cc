@@ -1,0 +1,105 @@
+#include "runtime/text_constraint.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+
+namespace stampmill {
+namespace {
+
+std::vector<std::string> Spellings(const Tokenizer& tokenizer) {
+  std::vector<std::string> spellings(static_cast<size_t>(tokenizer.vocabulary_size()));
+  for (int32_t id = 0; id < tokenizer.vocabulary_size(); ++id) {
+    if (tokenizer.EndsGeneration(id)) continue;
+    std::string& spelling = spellings[static_cast<size_t>(id)];
+    if (tokenizer.IsSpecial(id)) {
+      const absl::string_view text = tokenizer.TokenText(id);
+      if (!text.empty()) spelling = absl::StrCat(absl::string_view(&kSpecialMark, 1), text);
+      continue;
+    }
+    const absl::string_view bytes = tokenizer.TokenBytes(id);
+    // No text begins with the mark, but it would spell special tokens.
+    if (!bytes.empty() && bytes[0] != kSpecialMark) spelling = std::string(bytes);
+  }
+  return spellings;
+}
+
+absl::Status Failed(absl::string_view what) { return absl::FailedPreconditionError(what); }
+
+}  // namespace
+
+ConstraintVocabulary::ConstraintVocabulary(const Tokenizer* tokenizer)
+    : tokenizer_(*tokenizer), trie_(Spellings(*tokenizer)) {}
+
+std::string ConstraintVocabulary::Spelling(absl::string_view token_text) const {
+  const std::optional<int32_t> token = tokenizer_.Find(token_text);
+  const bool special = token.has_value() && tokenizer_.IsSpecial(*token);
+  return absl::StrCat(special ? absl::string_view(&kSpecialMark, 1) : "", token_text);
+}
+
+absl::StatusOr<bool> ConstraintVocabulary::Accept(int32_t token, GrammarMatcher& matcher) const {
+  if (!tokenizer_.IsSpecial(token)) return matcher.Accept(tokenizer_.TokenBytes(token));
+  ASSIGN_OR_RETURN(const bool marked, matcher.Accept(absl::string_view(&kSpecialMark, 1)));
+  return marked ? matcher.Accept(tokenizer_.TokenText(token)) : false;
+}
+
+TextConstraint::TextConstraint(std::shared_ptr<const Grammar> grammar,
+                               const ConstraintVocabulary* vocabulary)
+    : grammar_(std::move(grammar)),
+      vocabulary_(*vocabulary),
+      matcher_(*grammar_, vocabulary->trie()) {}
+
+absl::Status TextConstraint::Begin() {
+  matcher_.Reset();
+  tokens_ = 0;
+  return FindMask();
+}
+
+void TextConstraint::Rest() {
+  mask_ = {};
+  matcher_.Reset();
+}
+
+absl::Status TextConstraint::Take(int32_t token) {
+  ++tokens_;
+  const absl::StatusOr<bool> accepted = vocabulary_.Accept(token, matcher_);
+  if (!accepted.ok()) return Failed(accepted.status().message());
+  if (!*accepted) {
+    return Failed(absl::StrCat("grammar: token ", token, ", the answer's ", tokens_,
+                               ". one, was not allowed"));
+  }
+  return FindMask();
+}
+
+absl::Status TextConstraint::FindMask() {
+  complete_ = false;
+  const absl::StatusOr<std::span<const uint64_t>> mask = matcher_.Mask();
+  if (!mask.ok()) return Failed(mask.status().message());
+  mask_ = *mask;
+  if (std::ranges::any_of(mask_, [](uint64_t word) { return word != 0; })) return absl::OkStatus();
+  complete_ = matcher_.can_end();
+  if (complete_) return absl::OkStatus();
+  return Failed(absl::StrCat("grammar: no token of the model continues the answer behind ", tokens_,
+                             " tokens"));
+}
+
+void TextConstraint::AppendMask(std::span<const int32_t> ends, int64_t words,
+                                std::vector<int32_t>& masks) const {
+  const size_t begin = masks.size();
+  masks.resize(begin + static_cast<size_t>(words), 0);
+  const std::span<int32_t> row(masks.data() + begin, static_cast<size_t>(words));
+  for (size_t i = 0; i < std::min(row.size(), 2 * mask_.size()); ++i) {
+    row[i] = static_cast<int32_t>(static_cast<uint32_t>(mask_[i / 2] >> (32 * (i % 2))));
+  }
+  if (!matcher_.can_end()) return;
+  for (const int32_t token : ends) {
+    const auto word = static_cast<size_t>(token) / 32;
+    // One that has bytes is part of the text, which is the grammar's to allow.
+    if (word >= row.size() || vocabulary_.HasBytes(token)) continue;
+    row[word] |= static_cast<int32_t>(uint32_t{1} << (token % 32));
+  }
+}
+
+}  // namespace stampmill
