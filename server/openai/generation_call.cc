@@ -66,6 +66,7 @@ absl::Status OpenAiCall::Submit() {
         &model_.tokenizer(), Detokenizer::Options{.special = !plan_.options.skip_special_tokens});
     choice.stop.emplace(plan_.options.stop.texts, plan_.options.stop.include_text);
     ASSIGN_OR_RETURN(GenerationHandle generation, model_.generations().Acquire());
+    if (!plan_.constraints.empty()) generation->constraint = std::move(plan_.constraints[i]);
     RETURN_IF_ERROR(FillGeneration(*generation, i));
     Generation* const submitted = generation.get();
     const GenerationTag tag = generation->tag();
@@ -147,6 +148,7 @@ void OpenAiCall::Advance(Generation& /*generation*/, int32_t index) {
 void OpenAiCall::End(GenerationHandle generation, int32_t index) {
   Choice& choice = choices_[static_cast<size_t>(index)];
   choice.over = std::move(generation);
+  if (choice.over->constraint != nullptr) plan_.take_back(std::move(choice.over->constraint));
   // The client is gone, and what it has not read never will be.
   if (absl::IsCancelled(choice.over->status)) done_ = true;
   Take(static_cast<size_t>(index));
@@ -279,6 +281,8 @@ stampmill::Finish OpenAiCall::FinishOf(const Choice& choice) const {
           std::ranges::find(model_.end_tokens(), token) != model_.end_tokens().end();
       return {.reason = "stop", .stop_token = is_end ? -1 : token, .stop_text = ""};
     }
+    case FinishReason::kComplete:
+      return {.reason = "stop", .stop_token = -1, .stop_text = ""};
     default:
       return {.reason = "stop",
               .stop_token = -1,

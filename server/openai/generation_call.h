@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "runtime/generation.h"
+#include "runtime/text_constraint.h"
 #include "server/http/http_server.h"
 #include "server/language_models.h"
 #include "server/openai/requests.h"
@@ -30,6 +32,9 @@ struct GenerationPlan {
   std::vector<std::vector<int32_t>> prompts;  // `options.choices` texts of each
   std::vector<std::string> echoes;            // before each prompt's answers; or none
   bool chat = false;
+  // What each text must conform to, begun; or none. And who takes it back.
+  std::vector<std::unique_ptr<TextConstraint>> constraints;
+  std::function<void(std::unique_ptr<TextConstraint>)> take_back;
 };
 
 class OpenAiCall : public GenerationCall {
@@ -79,7 +84,7 @@ class OpenAiCall : public GenerationCall {
 
   LanguageModels& models_;
   LanguageModel& model_;
-  const GenerationPlan plan_;
+  GenerationPlan plan_;  // constant but for the constraints, which go to the texts
   AnswerHead head_;
   std::optional<ChatChunks> chat_chunks_;
   std::optional<CompletionChunks> completion_chunks_;

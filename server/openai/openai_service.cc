@@ -13,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "server/answers.h"
+#include "server/openai/constraints.h"
 #include "server/openai/errors.h"
 #include "server/openai/generation_call.h"
 #include "server/openai/requests.h"
@@ -34,6 +35,9 @@ constexpr absl::string_view kNotYet[] = {"/v1/responses",
                                          "/v1/embeddings",
                                          "/v1/unload_lora_adapter"};
 
+// Each takes a walk over the vocabulary before it begins.
+constexpr size_t kConstrainedTextsMax = kChoicesMax;
+
 HttpAnswer ErrorAnswer(const ApiError& error) {
   HttpAnswer answer;
   answer.status = error.status;
@@ -44,9 +48,13 @@ HttpAnswer ErrorAnswer(const absl::Status& status) { return ErrorAnswer(ToApiErr
 
 class Route {
  public:
-  Route(LanguageModels& models, const std::function<bool()>& is_ready, HttpRequest& request,
-        HttpReply& reply)
-      : models_(models), is_ready_(is_ready), request_(request), reply_(reply) {}
+  Route(LanguageModels& models, const std::shared_ptr<ConstraintPool>& constraints,
+        const std::function<bool()>& is_ready, HttpRequest& request, HttpReply& reply)
+      : models_(models),
+        constraints_(constraints),
+        is_ready_(is_ready),
+        request_(request),
+        reply_(reply) {}
 
   bool Answer() {
     absl::string_view path = request_.path;
@@ -134,11 +142,6 @@ class Route {
     return absl::NotFoundError(absl::StrCat("model '", name, "' does not exist"));
   }
 
-  static absl::Status CheckOffered(const GenerationOptions& options) {
-    if (options.constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
-    return UnsupportedField(options.constraint.param, "structured output is not supported");
-  }
-
   static absl::Status CheckTokens(const LanguageModel& model, const std::vector<int32_t>& tokens,
                                   absl::string_view param) {
     for (const int32_t token : tokens) {
@@ -150,7 +153,6 @@ class Route {
   }
 
   static absl::Status CheckOptions(const LanguageModel& model, const GenerationOptions& options) {
-    RETURN_IF_ERROR(CheckOffered(options));
     RETURN_IF_ERROR(CheckTokens(model, options.stop.tokens, "stop_token_ids"));
     for (const auto& [token, bias] : options.sampling.biases) {
       RETURN_IF_ERROR(CheckTokens(model, {token}, "logit_bias"));
@@ -167,6 +169,37 @@ class Route {
     return ContextTooLong(
         param, absl::StrCat("got ", tokens, " tokens and up to ", answer, " of the answer, limit ",
                             model.context_tokens(), " together"));
+  }
+
+  // Makes the constraints of all texts of the plan; `compile` makes the grammar that `key` stands
+  // for.
+  template <typename Compile>
+  absl::Status Constrain(const LanguageModel& model, const std::string& param,
+                         const std::string& key, const Compile& compile, GenerationPlan& plan) {
+    const size_t count = plan.prompts.size() * static_cast<size_t>(plan.options.choices);
+    if (count > kConstrainedTextsMax) {
+      return FieldError(param, absl::StrCat("got ", count, " answers that conform to it, limit ",
+                                            kConstrainedTextsMax));
+    }
+    const ConstraintVocabulary& vocabulary = model.constraint_vocabulary();
+    ASSIGN_OR_RETURN(plan.constraints, constraints_->Acquire(vocabulary, key, count, compile));
+    for (const std::unique_ptr<TextConstraint>& constraint : plan.constraints) {
+      const absl::Status status = constraint->Begin();
+      if (!status.ok()) return FieldError(param, status.message());
+      if (constraint->complete()) return FieldError(param, "allows no text but the empty one");
+    }
+    const std::shared_ptr<ConstraintPool> pool = constraints_;
+    plan.take_back = [pool, &vocabulary, key](std::unique_ptr<TextConstraint> constraint) {
+      pool->Return(vocabulary, key, std::move(constraint));
+    };
+    return absl::OkStatus();
+  }
+
+  absl::Status Constrain(const LanguageModel& model, GenerationPlan& plan) {
+    const Constraint& constraint = plan.options.constraint;
+    if (constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
+    return Constrain(
+        model, constraint.param, KeyOf(constraint), [&] { return GrammarOf(constraint); }, plan);
   }
 
   absl::Status Start(LanguageModel& model, GenerationPlan plan) {
@@ -226,6 +259,7 @@ class Route {
     GenerationPlan plan = {.options = std::move(chat.options), .prompts = {}, .echoes = {}};
     plan.prompts.push_back(std::move(tokens));
     plan.chat = true;
+    RETURN_IF_ERROR(Constrain(*model, plan));
     return Start(*model, std::move(plan));
   }
 
@@ -252,6 +286,7 @@ class Route {
       if (completion.echo) plan.echoes.push_back(EchoOf(*model, prompt, tokens));
       plan.prompts.push_back(std::move(tokens));
     }
+    RETURN_IF_ERROR(Constrain(*model, plan));
     return Start(*model, std::move(plan));
   }
 
@@ -296,6 +331,7 @@ class Route {
   }
 
   LanguageModels& models_;
+  const std::shared_ptr<ConstraintPool>& constraints_;
   const std::function<bool()>& is_ready_;
   HttpRequest& request_;
   HttpReply& reply_;
@@ -304,7 +340,7 @@ class Route {
 }  // namespace
 
 bool OpenAiService::Handle(HttpRequest& request, HttpReply& reply) const {
-  return Route(models_, is_ready_, request, reply).Answer();
+  return Route(models_, constraints_, is_ready_, request, reply).Answer();
 }
 
 }  // namespace stampmill

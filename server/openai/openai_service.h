@@ -3,9 +3,11 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 
 #include "server/http/http_server.h"
 #include "server/language_models.h"
+#include "server/openai/constraints.h"
 
 namespace stampmill {
 
@@ -21,6 +23,7 @@ class OpenAiService {
 
  private:
   LanguageModels& models_;
+  const std::shared_ptr<ConstraintPool> constraints_ = std::make_shared<ConstraintPool>();
   const std::function<bool()> is_ready_;
 };
 

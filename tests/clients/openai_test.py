@@ -138,7 +138,7 @@ class OpenAiTest(unittest.TestCase):
             ({"temperature": -1}, "temperature"),
             ({"max_tokens": 100000}, "limit 512"),
             ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
-            ({"response_format": {"type": "json_object"}}, "response_format"),
+            ({"response_format": {"type": "xml"}}, "response_format"),
             ({"stop": ["x"] * 99}, "stop"),
         ):
             with self.subTest(part), self.assertRaises(openai.BadRequestError) as raised:
