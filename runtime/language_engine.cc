@@ -455,11 +455,15 @@ std::optional<FinishReason> LanguageEngine::EndOf(Generation& generation, int32_
   if (!stop.texts.empty()) {
     std::string& tail = generation.tail_;
     const absl::string_view bytes = options_.token_bytes(token);
+    const size_t before = tail.size();
     tail.append(bytes.data(), bytes.size());
     size_t longest = 0;
     for (size_t i = 0; i < stop.texts.size(); ++i) {
-      longest = std::max(longest, stop.texts[i].size());
-      if (!may_stop || tail.find(stop.texts[i]) == std::string::npos) continue;
+      const size_t size = stop.texts[i].size();
+      longest = std::max(longest, size);
+      // One that ended before this token, when none was to stop, is passed.
+      const size_t from = before - std::min(before, size - 1);
+      if (!may_stop || tail.find(stop.texts[i], from) == std::string::npos) continue;
       generation.stop_text = i;
       return FinishReason::kStopText;
     }
