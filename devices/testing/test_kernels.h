@@ -7,10 +7,12 @@
 //   add      (int32 in[size], int32 out[size]; size, addend, block)  task t: its block of elements
 //   append   (int64 log;  value)             log[1 + log[0]++] = value, atomically
 //   fail     (counters; task, code)          returns `code` at that task
-//   scratch  (counters; bytes)               fills its scratch and reads it back; 2: another was
-//   there spin     (counters, int32 stop; rounds)  busy until *stop or so many pauses, some 30 ns
-//   each gate     (counters, int32 open;)         busy until *open
-// The last two need memory that host and device share while a kernel runs.
+//   scratch  (counters; bytes)               fills its scratch and reads it back; 2: another's
+//   spin     (counters, int32 stop; rounds)  busy until *stop or so many pauses of some 30 ns
+//   gate     (counters, int32 open;)         busy until *open
+//   language (inputs, the state int64 keys, outputs of a step of a language model; tokens, columns
+//            of tables, ranks, vocabulary, outputs)  one task; toy_language.h says what it speaks
+// spin and gate need memory that host and device share while a kernel runs.
 #pragma once
 
 #include "absl/status/statusor.h"

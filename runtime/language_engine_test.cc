@@ -1,0 +1,228 @@
+// The engine of language models with its own thread, and what it owes to those who wait.
+#include "runtime/language_engine.h"
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "gtest/gtest.h"
+#include "runtime/testing/language_fixture.h"
+
+namespace stampmill {
+namespace {
+
+// What a test keeps of a text, by its context.
+struct Kept {
+  ToyText text;
+  size_t prompt_size = 0;
+  std::vector<int32_t> got;
+  std::optional<absl::Status> status;
+};
+
+// Takes all news that there are; how many texts are over.
+int TakeNews(LanguageFixture& fixture) {
+  int over = 0;
+  for (;;) {
+    LanguageEngine::News news = fixture.engine->PopNews();
+    if (news.generation == nullptr) return over;
+    Kept& kept = *static_cast<Kept*>(news.generation->context);
+    while (const std::optional<Generation::News> token = news.generation->Take()) {
+      kept.got.push_back(token->token.token);
+    }
+    if (news.over == nullptr) {
+      fixture.engine->CaughtUp(*news.generation);
+      continue;
+    }
+    EXPECT_FALSE(kept.status.has_value());
+    kept.status = news.over->status;
+    ++over;
+  }
+}
+
+void ExpectWhole(const Kept& kept) {
+  ASSERT_TRUE(kept.status.has_value());
+  EXPECT_TRUE(kept.status->ok()) << *kept.status;
+  EXPECT_EQ(kept.got,
+            std::vector<int32_t>(kept.text.tokens.begin() + static_cast<int64_t>(kept.prompt_size),
+                                 kept.text.tokens.end()));
+}
+
+GenerationHandle Make(LanguageFixture& fixture, Kept& kept, std::vector<int32_t> prompt,
+                      int32_t tokens_max, const SamplingParameters& sampling = {.temperature = 0}) {
+  const StopConditions stop = {.tokens_max = tokens_max};
+  kept.text = ExpectedToyText(prompt, sampling, stop);
+  kept.prompt_size = prompt.size();
+  GenerationHandle generation = fixture.MakeGeneration(prompt, stop, sampling);
+  generation->context = &kept;
+  return generation;
+}
+
+// Turns by hand until so many texts are over.
+void TurnUntilOver(LanguageFixture& fixture, int texts) {
+  while (texts > 0) {
+    const uint32_t seen = fixture.engine->waker().epoch();
+    const bool did = fixture.engine->Turn();
+    fixture.engine->CheckInvariants();
+    texts -= TakeNews(fixture);
+    if (!did && texts > 0) fixture.engine->waker().WaitUntil(seen, kNoDeadline);
+  }
+}
+
+TEST(LanguageEngineTest, TextsAreTheSameAloneAndTogetherInACacheThatIsTooSmallForAll) {
+  // Eight texts of 140 tokens need 72 blocks: all run, and all find the cache full.
+  LanguageFixture fixture({.kv_blocks = 20});
+  std::vector<Kept> kept(8);
+  for (size_t i = 0; i < kept.size(); ++i) {
+    const auto first = static_cast<int32_t>(i);
+    GenerationHandle generation = Make(fixture, kept[i], {first, 1, 2}, 137,
+                                       {.temperature = i % 2 == 0 ? 0.0F : 1.0F, .seed = 100 + i});
+    ASSERT_TRUE(fixture.engine->Submit(generation).ok());
+  }
+  TurnUntilOver(fixture, 8);
+  for (const Kept& one : kept) ExpectWhole(one);
+  EXPECT_GT(fixture.engine->counters().sequences.preemptions, 0u);
+  EXPECT_EQ(fixture.engine->counters().blocks_used, 0);
+}
+
+TEST(LanguageEngineTest, AClientWithAThousandRequestsDoesNotHoldUpOneWithOne) {
+  LanguageFixture fixture({.sequences_max = 4, .waiting_max = 1100});
+  std::vector<Kept> many(1000);
+  for (Kept& one : many) {
+    GenerationHandle generation = Make(fixture, one, {1, 2, 3}, 10);
+    generation->sequence().client = 1;
+    ASSERT_TRUE(fixture.engine->Submit(generation).ok());
+  }
+  for (int i = 0; i < 20; ++i) fixture.engine->Turn();
+  Kept single;
+  GenerationHandle generation = Make(fixture, single, {4, 5}, 10);
+  generation->sequence().client = 2;
+  ASSERT_TRUE(fixture.engine->Submit(generation).ok());
+  const int64_t before = fixture.engine->counters().steps;
+  int over = 0;
+  while (!single.status.has_value()) {
+    fixture.engine->Turn();
+    over += TakeNews(fixture);
+  }
+  ExpectWhole(single);
+  // Its turn comes when one of the four that run is over, and then it needs its ten steps.
+  EXPECT_LE(fixture.engine->counters().steps - before, 24);
+  EXPECT_LT(over, 30);
+  TurnUntilOver(fixture, 1001 - over);
+  for (const Kept& one : many) ExpectWhole(one);
+}
+
+TEST(LanguageEngineTest, ACancelFreesTheBlocksWithinOneStep) {
+  LanguageFixture fixture;
+  Kept kept;
+  GenerationHandle generation = Make(fixture, kept, std::vector<int32_t>(100, 3), 50);
+  const GenerationTag tag = generation->tag();
+  ASSERT_TRUE(fixture.engine->Submit(generation).ok());
+  while (kept.got.size() < 3) {
+    fixture.engine->Turn();
+    TakeNews(fixture);
+  }
+  fixture.engine->Cancel(tag);
+  const int64_t before = fixture.engine->counters().steps;
+  TurnUntilOver(fixture, 1);
+  while (fixture.engine->Turn()) {
+  }
+  EXPECT_EQ(kept.status->code(), absl::StatusCode::kCancelled);
+  EXPECT_LE(fixture.engine->counters().steps - before, 1);
+  EXPECT_EQ(fixture.engine->counters().blocks_used, 0);
+}
+
+// Threads that submit and cancel, one that reads, and the engine's own, all at once.
+class Busy {
+ public:
+  static constexpr int kThreads = 3, kTexts = 60;
+
+  Busy() : fixture_({.sequences_max = 6, .waiting_max = kThreads * kTexts, .kv_blocks = 30}) {}
+
+  void Submit(int thread) {
+    std::mt19937 random(static_cast<uint32_t>(thread));
+    for (int i = 0; i < kTexts; ++i) {
+      Kept& kept = kept_[static_cast<size_t>(thread * kTexts + i)];
+      std::vector<int32_t> prompt(1 + random() % 60, static_cast<int32_t>(random() % 3));
+      prompt.push_back(thread);
+      GenerationHandle generation =
+          Make(fixture_, kept, std::move(prompt), static_cast<int32_t>(1 + random() % 80),
+               {.temperature = static_cast<float>(random() % 2), .seed = random()});
+      generation->sequence().client = static_cast<uint64_t>(thread);
+      const GenerationTag tag = generation->tag();
+      if (!fixture_.engine->Submit(generation).ok()) {
+        ++refused_;
+        continue;
+      }
+      if (random() % 4 == 0) fixture_.engine->Cancel(tag);
+    }
+  }
+
+  // `stop_after`: texts that are over before it is stopped.
+  void Run(int stop_after) {
+    fixture_.engine->Start();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < kThreads; ++t) threads.emplace_back([this, t] { Submit(t); });
+    int over = 0;
+    std::thread stopper;
+    while (over + refused_ < kThreads * kTexts) {
+      const uint32_t seen = fixture_.news_waker.epoch();
+      const int news = TakeNews(fixture_);
+      over += news;
+      if (over >= stop_after && !stopper.joinable()) {
+        stopper = std::thread([this] { fixture_.engine->Stop(); });
+      }
+      fixture_.engine->counters();
+      // Refusals are not news.
+      if (news == 0 && over + refused_ < kThreads * kTexts) {
+        fixture_.news_waker.WaitUntil(seen, RealClock().NowNanos() + 1'000'000);
+      }
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (stopper.joinable()) stopper.join();
+    for (const Kept& kept : kept_) {
+      if (!kept.status.has_value()) continue;
+      ++ends_[kept.status->code()];
+      if (kept.status->ok()) ExpectWhole(kept);
+    }
+  }
+
+  int refused() const { return refused_; }
+  std::map<absl::StatusCode, int>& ends() { return ends_; }
+
+ private:
+  std::vector<Kept> kept_{kThreads * kTexts};
+  std::map<absl::StatusCode, int> ends_;
+  std::atomic<int> refused_{0};
+  LanguageFixture fixture_;
+};
+
+TEST(LanguageEngineTest, ThreadsThatSubmitCancelAndReadGetEveryTextOnce) {
+  Busy busy;
+  busy.Run(Busy::kThreads * Busy::kTexts);
+  EXPECT_EQ(busy.refused(), 0);
+  EXPECT_GT(busy.ends()[absl::StatusCode::kOk], 0);
+  EXPECT_EQ(busy.ends()[absl::StatusCode::kOk] + busy.ends()[absl::StatusCode::kCancelled],
+            Busy::kThreads * Busy::kTexts);
+}
+
+TEST(LanguageEngineTest, AStopInTheMiddleEndsEveryTextOnce) {
+  Busy busy;
+  busy.Run(20);
+  int ends = 0;
+  for (const auto& [code, count] : busy.ends()) {
+    EXPECT_TRUE(code == absl::StatusCode::kOk || code == absl::StatusCode::kCancelled ||
+                code == absl::StatusCode::kUnavailable);
+    ends += count;
+  }
+  EXPECT_EQ(ends + busy.refused(), Busy::kThreads * Busy::kTexts);
+}
+
+}  // namespace
+}  // namespace stampmill
