@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "compiler/gguf/reader.h"
+#include "runtime/embedding_engine.h"
 #include "runtime/model.h"
 #include "text/gguf_vocabulary.h"
 #include "text/tokenizer_json.h"
@@ -182,44 +183,63 @@ absl::StatusOr<LanguageModelFile> ReadLanguageModelFile(const std::string& path)
   return read;
 }
 
-absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
-    const LanguageModelOptions& options) {
-  const auto named = [&](absl::Status status) {
-    return absl::Status(status.code(),
-                        absl::StrCat("model ", options.path, ": ", status.message()));
-  };
-  auto model = std::unique_ptr<LanguageModel>(new LanguageModel());
-  model->name_ = options.name;
+namespace {
+
+absl::Status Named(const LanguageModelOptions& options, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat("model ", options.path, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::StatusOr<LanguageModelParts> LoadLanguageModelParts(const LanguageModelOptions& options) {
+  LanguageModelParts parts;
   // A folder is known to the compiler by the file that describes it.
   const std::string described =
       IsFolder(options.path) ? absl::StrCat(options.path, "/config.json") : options.path;
   ASSIGN_OR_RETURN(ModelImage image, FindOrCompileModel(described, options.image, *options.cache));
   absl::StatusOr<LanguageModelFile> file = ReadLanguageModelFile(options.path);
-  if (!file.ok()) return named(file.status());
+  if (!file.ok()) return Named(options, file.status());
   absl::StatusOr<std::unique_ptr<const Tokenizer>> tokenizer =
       Tokenizer::Create(std::move(file->tokenizer));
-  if (!tokenizer.ok()) return named(tokenizer.status());
-  model->tokenizer_ = *std::move(tokenizer);
+  if (!tokenizer.ok()) return Named(options, tokenizer.status());
+  parts.tokenizer = *std::move(tokenizer);
+  parts.chat_template =
+      options.chat_template.empty() ? std::move(file->chat_template) : options.chat_template;
+  ASSIGN_OR_RETURN(parts.context_tokens, ContextOf(options, *file));
+  ASSIGN_OR_RETURN(parts.model, Model::Load(std::move(image), options.device));
+  return parts;
+}
+
+absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
+    const LanguageModelOptions& options) {
+  ASSIGN_OR_RETURN(LanguageModelParts parts, LoadLanguageModelParts(options));
+  if (EmbeddingEngine::Serves(*parts.model)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("model ", options.path, ": gives embeddings and no text"));
+  }
+  return Create(options, std::move(parts));
+}
+
+absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Create(
+    const LanguageModelOptions& options, LanguageModelParts parts) {
+  auto model = std::unique_ptr<LanguageModel>(new LanguageModel());
+  model->name_ = options.name;
+  model->tokenizer_ = std::move(parts.tokenizer);
   for (int32_t id = 0; id < model->tokenizer_->vocabulary_size(); ++id) {
     if (model->tokenizer_->EndsGeneration(id)) model->end_tokens_.push_back(id);
   }
-  const std::string& source =
-      options.chat_template.empty() ? file->chat_template : options.chat_template;
-  if (!source.empty()) {
-    absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::Parse(source);
-    if (!parsed.ok()) return named(parsed.status());
+  if (!parts.chat_template.empty()) {
+    absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::Parse(parts.chat_template);
+    if (!parsed.ok()) return Named(options, parsed.status());
     model->chat_template_ = *std::move(parsed);
   }
-  ASSIGN_OR_RETURN(const int32_t context, ContextOf(options, *file));
-  ASSIGN_OR_RETURN(std::shared_ptr<const Model> loaded,
-                   Model::Load(std::move(image), options.device));
-  absl::StatusOr<int32_t> blocks = BlocksOf(options, *loaded, context);
-  if (!blocks.ok()) return named(blocks.status());
+  absl::StatusOr<int32_t> blocks = BlocksOf(options, *parts.model, parts.context_tokens);
+  if (!blocks.ok()) return Named(options, blocks.status());
   model->generations_ =
       std::make_unique<GenerationPool>(options.waiting_max + options.sequences_max);
   const Tokenizer* const texts = model->tokenizer_.get();
   ASSIGN_OR_RETURN(model->engine_,
-                   LanguageEngine::Create({.model = std::move(loaded),
+                   LanguageEngine::Create({.model = std::move(parts.model),
                                            .generations = model->generations_.get(),
                                            .news_waker = options.news_waker,
                                            .clock = &RealClock(),
@@ -230,7 +250,7 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Load(
                                                             : texts->TokenBytes(token);
                                                },
                                            .vocabulary = texts->vocabulary_size(),
-                                           .context_tokens = context,
+                                           .context_tokens = parts.context_tokens,
                                            .sequences_max = options.sequences_max,
                                            .waiting_max = options.waiting_max,
                                            .step_tokens_max = options.step_tokens_max,

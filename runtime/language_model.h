@@ -17,6 +17,7 @@
 #include "compiler/cache/kernel_cache.h"
 #include "devices/device.h"
 #include "runtime/language_engine.h"
+#include "runtime/model.h"
 #include "runtime/model_image.h"
 #include "runtime/text_constraint.h"
 #include "text/chat_template.h"
@@ -39,11 +40,24 @@ struct LanguageModelOptions {
   std::string chat_template;  // in place of the model's own; empty: that
 };
 
+// What a model that continues texts and one that embeds them (embedding_model.h) have in common.
+struct LanguageModelParts {
+  std::shared_ptr<const Model> model;
+  std::unique_ptr<const Tokenizer> tokenizer;
+  std::string chat_template;  // empty: none
+  int32_t context_tokens = 0;
+};
+// Compiles it unless the cache has it. Errors are the importer's, the compiler's and the
+// tokenizer's, and name the file.
+absl::StatusOr<LanguageModelParts> LoadLanguageModelParts(const LanguageModelOptions& options);
+
 class LanguageModel {
  public:
-  // Compiles it unless the cache has it. Errors are the importer's, the compiler's, the tokenizer's
-  // and the engine's, and name the file.
+  // Parts and the rest at once. INVALID_ARGUMENT for a model that embeds texts.
   static absl::StatusOr<std::unique_ptr<LanguageModel>> Load(const LanguageModelOptions& options);
+  // Errors are the chat template's and the engine's, and name the file.
+  static absl::StatusOr<std::unique_ptr<LanguageModel>> Create(const LanguageModelOptions& options,
+                                                               LanguageModelParts parts);
   // REQUIRES: the engine is stopped and has no news left.
   ~LanguageModel();
 

@@ -119,36 +119,46 @@ absl::StatusOr<LanguageStep::Facts> LanguageStep::FactsOf(const Model& model) {
 absl::StatusOr<std::unique_ptr<LanguageStep>> LanguageStep::Create(const Model* model,
                                                                    int64_t kv_blocks) {
   ASSIGN_OR_RETURN(const Facts facts, FactsOf(*model));
-  auto step = std::unique_ptr<LanguageStep>(new LanguageStep(model, facts));
-  RETURN_IF_ERROR(step->AllocateStates(kv_blocks));
+  auto step = std::unique_ptr<LanguageStep>(new LanguageStep(facts));
+  ASSIGN_OR_RETURN(step->states_, CacheStates::Allocate(*model, kInputCount, kv_blocks));
+  step->shapes_.resize(kInputCount);
+  for (const TensorShape& shape : step->states_->shapes()) step->shapes_.push_back(shape);
+  for (TensorShape& shape : step->shapes_) step->shape_pointers_.push_back(&shape);
+  step->inputs_.resize(kInputCount);
   ASSIGN_OR_RETURN(step->step_, ModelStep::Create(model, 0, nullptr));
   return step;
 }
 
-absl::Status LanguageStep::AllocateStates(int64_t kv_blocks) {
-  shapes_.resize(model_.inputs().size());
-  inputs_.resize(kInputCount);
-  for (TensorShape& shape : shapes_) shape_pointers_.push_back(&shape);
-  for (size_t i = kInputCount; i < model_.inputs().size(); ++i) {
-    const ModelTensor& state = model_.inputs()[i];
+absl::StatusOr<std::unique_ptr<CacheStates>> CacheStates::Allocate(const Model& model, size_t first,
+                                                                   int64_t kv_blocks) {
+  auto states = std::make_unique<CacheStates>();
+  Device& device = *model.device();
+  for (size_t i = first; i < model.inputs().size(); ++i) {
+    const ModelTensor& state = model.inputs()[i];
     std::vector<int64_t> dims = state.dims;
     dims[0] = kv_blocks;
-    ASSIGN_OR_RETURN(shapes_[i], TensorShape::From(dims));
+    ASSIGN_OR_RETURN(states->shapes_.emplace_back(), TensorShape::From(dims));
     ASSIGN_OR_RETURN(const int64_t elements, BlockElements(state));
     const auto block_bytes = static_cast<size_t>(elements) * SizeBytes(state.dtype);
     const size_t bytes = block_bytes * static_cast<size_t>(kv_blocks);
-    Device& device = *model_.device();
     if (device.info().host_memory) {
       ASSIGN_OR_RETURN(HostPages pages, HostPages::Map(bytes));
       ASSIGN_OR_RETURN(Buffer buffer, device.Import(pages.bytes(), true));
-      pages_.push_back(std::move(pages));
-      states_.push_back(std::move(buffer));
+      states->pages_.push_back(std::move(pages));
+      states->buffers_.push_back(std::move(buffer));
     } else {
       ASSIGN_OR_RETURN(Buffer buffer, device.Allocate(bytes));
-      states_.push_back(std::move(buffer));
+      states->buffers_.push_back(std::move(buffer));
     }
   }
-  return absl::OkStatus();
+  return states;
+}
+
+void CacheStates::Bind(ModelStep& step, size_t first) const {
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    step.BindInput(static_cast<int32_t>(first + i),
+                   {buffers_[i].address(), buffers_[i].size_bytes()});
+  }
 }
 
 absl::Status LanguageStep::Begin(const StepTokens& tokens, const SamplingRows& rows,
@@ -183,10 +193,7 @@ absl::Status LanguageStep::Begin(const StepTokens& tokens, const SamplingRows& r
   for (size_t i = 0; i < kInputCount; ++i) {
     step_->BindInput(static_cast<int32_t>(i), inputs_[i]);
   }
-  for (size_t i = 0; i < states_.size(); ++i) {
-    step_->BindInput(static_cast<int32_t>(kInputCount + i),
-                     {states_[i].address(), states_[i].size_bytes()});
-  }
+  states_->Bind(*step_, kInputCount);
   const size_t count = tokens.outputs.size();
   const auto take = [&](size_t output, auto& values, size_t size) {
     values.resize(size);

@@ -70,6 +70,26 @@ class HostPages {
   std::span<std::byte> bytes_;
 };
 
+// The memory of a model's states, in blocks of the cache. On devices that share the host's memory
+// in a mapping of its own, whose pages are there once they are written to, and no more of them than
+// are.
+class CacheStates {
+ public:
+  // States are the model's inputs from `first` on. RESOURCE_EXHAUSTED when there is not so much
+  // memory, INVALID_ARGUMENT for states that are no cache.
+  static absl::StatusOr<std::unique_ptr<CacheStates>> Allocate(const Model& model, size_t first,
+                                                               int64_t kv_blocks);
+
+  const std::vector<TensorShape>& shapes() const { return shapes_; }
+  // As inputs from `first` on.
+  void Bind(ModelStep& step, size_t first) const;
+
+ private:
+  std::vector<TensorShape> shapes_;
+  std::vector<HostPages> pages_;
+  std::vector<Buffer> buffers_;
+};
+
 // Owned by one thread. One step at a time.
 class LanguageStep {
  public:
@@ -95,15 +115,10 @@ class LanguageStep {
   ModelStep& step() { return *step_; }
 
  private:
-  LanguageStep(const Model* model, Facts facts) : model_(*model), facts_(facts) {}
-  absl::Status AllocateStates(int64_t kv_blocks);
+  explicit LanguageStep(Facts facts) : facts_(facts) {}
 
-  const Model& model_;
   const Facts facts_;
-  // The cache of keys and values; on devices that share the host's memory in a mapping of its own,
-  // whose pages are there once they are written to, and no more of them than are.
-  std::vector<Buffer> states_;
-  std::vector<HostPages> pages_;
+  std::unique_ptr<CacheStates> states_;
   std::unique_ptr<ModelStep> step_;
   std::vector<TensorShape> shapes_;
   std::vector<const TensorShape*> shape_pointers_;

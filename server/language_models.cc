@@ -1,5 +1,6 @@
 #include "server/language_models.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,20 +22,55 @@ absl::Status LanguageModels::Load(const std::string& name, const std::string& pa
   options.path = path;
   options.news_waker = &waker_;
   options.image.progress = [&](absl::string_view line) { LOG(INFO) << name << ": " << line; };
-  ASSIGN_OR_RETURN(std::unique_ptr<LanguageModel> model, LanguageModel::Load(options));
+  ASSIGN_OR_RETURN(LanguageModelParts parts, LoadLanguageModelParts(options));
+  if (EmbeddingEngine::Serves(*parts.model)) return LoadEmbedding(options, std::move(parts));
+  ASSIGN_OR_RETURN(std::unique_ptr<LanguageModel> model,
+                   LanguageModel::Create(options, std::move(parts)));
   const LanguageEngineOptions& engine = model->engine().options();
   LOG(INFO) << "model '" << name << "': " << engine.context_tokens << " tokens of context, "
             << engine.kv_blocks << " blocks of " << kBlockTokens << " tokens in the cache, "
             << engine.sequences_max << " texts at once";
   model->engine().Start();
   absl::MutexLock lock(&mutex_);
-  for (const auto& known : models_) {
-    if (known->name() == name) {
-      return absl::AlreadyExistsError(absl::StrCat("model '", name, "': there is one already"));
-    }
-  }
+  RETURN_IF_ERROR(CheckFree(name));
   models_.push_back(std::move(model));
   return absl::OkStatus();
+}
+
+absl::Status LanguageModels::LoadEmbedding(const LanguageModelOptions& options,
+                                           LanguageModelParts parts) {
+  ASSIGN_OR_RETURN(std::unique_ptr<EmbeddingModel> model,
+                   EmbeddingModel::Create(options, std::move(parts)));
+  LOG(INFO) << "model '" << options.name << "': embeddings of " << model->engine().width()
+            << " elements, texts of up to " << model->context_tokens() << " tokens";
+  absl::MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckFree(options.name));
+  embedding_models_.push_back(std::move(model));
+  return absl::OkStatus();
+}
+
+absl::Status LanguageModels::CheckFree(absl::string_view name) const {
+  const auto has_name = [&](const auto& model) { return model->name() == name; };
+  if (std::ranges::none_of(models_, has_name) &&
+      std::ranges::none_of(embedding_models_, has_name)) {
+    return absl::OkStatus();
+  }
+  return absl::AlreadyExistsError(absl::StrCat("model '", name, "': there is one already"));
+}
+
+EmbeddingModel* LanguageModels::FindEmbedding(absl::string_view name) const {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& model : embedding_models_) {
+    if (model->name() == name) return model.get();
+  }
+  return nullptr;
+}
+
+std::vector<EmbeddingModel*> LanguageModels::ListEmbedding() const {
+  absl::MutexLock lock(&mutex_);
+  std::vector<EmbeddingModel*> list;
+  for (const auto& model : embedding_models_) list.push_back(model.get());
+  return list;
 }
 
 LanguageModel* LanguageModels::Find(absl::string_view name) const {
@@ -107,17 +143,20 @@ bool LanguageModels::TakeNews(LanguageModel& model) {
 
 void LanguageModels::BeginDrain() {
   for (LanguageModel* model : List()) model->engine().BeginDrain();
+  for (EmbeddingModel* model : ListEmbedding()) model->engine().BeginDrain();
 }
 
 int64_t LanguageModels::in_flight() const {
   int64_t texts = 0;
   for (LanguageModel* model : List()) texts += model->generations().in_use();
+  for (EmbeddingModel* model : ListEmbedding()) texts += model->engine().in_flight();
   return texts;
 }
 
 void LanguageModels::Stop() {
   if (!thread_.joinable()) return;
   for (LanguageModel* model : List()) model->engine().Stop();
+  for (EmbeddingModel* model : ListEmbedding()) model->engine().Stop();
   stopping_.store(true, std::memory_order_release);
   waker_.Wake();
   thread_.join();

@@ -16,6 +16,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "base/waker.h"
+#include "runtime/embedding_model.h"
 #include "runtime/language_model.h"
 
 namespace stampmill {
@@ -45,6 +46,9 @@ class LanguageModels {
   // Null when there is none of this name, or it is not loaded yet. It lives as long as this.
   LanguageModel* Find(absl::string_view name) const;
   std::vector<LanguageModel*> List() const;
+  // Those that embed texts, likewise.
+  EmbeddingModel* FindEmbedding(absl::string_view name) const;
+  std::vector<EmbeddingModel*> ListEmbedding() const;
 
   // Takes a text that was begun; `call` hears of it as text `index`. On failure the caller still
   // owns it.
@@ -54,7 +58,7 @@ class LanguageModels {
   void Run(std::function<void()> resume);
 
   void BeginDrain();
-  // Texts that are under way.
+  // Texts, and requests for embeddings, that are under way.
   int64_t in_flight() const;
   // Ends what is left, and its calls, and joins all threads.
   void Stop();
@@ -68,11 +72,14 @@ class LanguageModels {
   void Serve();
   bool TakeNews(LanguageModel& model);
   bool RunWork();
+  absl::Status LoadEmbedding(const LanguageModelOptions& options, LanguageModelParts parts);
+  absl::Status CheckFree(absl::string_view name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const LanguageModelOptions common_;
   Waker waker_;
   mutable absl::Mutex mutex_;
   std::vector<std::unique_ptr<LanguageModel>> models_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<EmbeddingModel>> embedding_models_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
   std::atomic<bool> stopping_{false};
   std::thread thread_;

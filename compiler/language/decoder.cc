@@ -76,9 +76,14 @@ ValueId KeepWanted(TransformerBuilder& b, ValueId x) {
   return b.layer() + 1 == b.Int("block_count") ? b.SelectOutputs(x) : x;
 }
 
-ValueId Logits(TransformerBuilder& b, ValueId x) {
+ValueId Logits(TransformerBuilder& b, ValueId x, double scale, double softcap) {
   b.EnterLayer(-1);
-  return b.Linear(x, b.Has("output.weight") ? "output" : "token_embd");
+  if (b.embeds()) {
+    b.Ignore("output.weight");
+    return x;
+  }
+  const ValueId logits = b.Linear(x, b.Has("output.weight") ? "output" : "token_embd");
+  return b.Softcap(b.Scale(logits, scale), softcap);
 }
 
 }  // namespace stampmill

@@ -25,10 +25,13 @@ ValueId GatedFeedForward(TransformerBuilder& b, ValueId x, GateActivation activa
 // Behind the attention of the last layer only the rows that are wanted go on.
 ValueId KeepWanted(TransformerBuilder& b, ValueId x);
 
-// The output matrix, or the embedding's where there is none.
-ValueId Logits(TransformerBuilder& b, ValueId x);
+// The output matrix, or the embedding's where there is none; then times `scale` and capped. A model
+// that embeds ends before it: x itself.
+ValueId Logits(TransformerBuilder& b, ValueId x, double scale = 1, double softcap = 0);
 
-// One function an architecture; gives the logits.
+// One function an architecture; gives the logits, or embeddings.
+ValueId BuildBert(TransformerBuilder& b);
+ValueId BuildNomicBert(TransformerBuilder& b);
 ValueId BuildGemma(TransformerBuilder& b);
 ValueId BuildGemma2(TransformerBuilder& b);
 ValueId BuildGemma3(TransformerBuilder& b);

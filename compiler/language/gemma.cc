@@ -54,8 +54,7 @@ ValueId BuildGemma2(TransformerBuilder& b) {
     x = b.Add(x, b.RmsNorm(FeedForward(b, b.RmsNorm(x, "ffn_norm")), "post_ffw_norm"));
   }
   b.EnterLayer(-1);
-  const ValueId logits = Logits(b, b.RmsNorm(x, "output_norm"));
-  return b.Softcap(logits, b.Float("final_logit_softcapping", 30));
+  return Logits(b, b.RmsNorm(x, "output_norm"), 1, b.Float("final_logit_softcapping", 30));
 }
 
 ValueId BuildGemma3(TransformerBuilder& b) {
@@ -85,8 +84,7 @@ ValueId BuildGemma3(TransformerBuilder& b) {
     x = b.Add(x, b.RmsNorm(FeedForward(b, b.RmsNorm(x, "ffn_norm")), "post_ffw_norm"));
   }
   b.EnterLayer(-1);
-  const ValueId logits = Logits(b, b.RmsNorm(x, "output_norm"));
-  return b.Softcap(logits, b.Float("final_logit_softcapping", 0));
+  return Logits(b, b.RmsNorm(x, "output_norm"), 1, b.Float("final_logit_softcapping", 0));
 }
 
 }  // namespace stampmill

@@ -21,8 +21,7 @@ ValueId Build(TransformerBuilder& b, int64_t layers_to_one_without_positions) {
     x = b.Add(x, b.Scale(GatedFeedForward(b, h, GateActivation::kSilu), residual));
   }
   b.EnterLayer(-1);
-  const ValueId logits = Logits(b, b.RmsNorm(x, "output_norm"));
-  return b.Scale(logits, 1 / b.Float("logit_scale", 1));
+  return Logits(b, b.RmsNorm(x, "output_norm"), 1 / b.Float("logit_scale", 1));
 }
 
 }  // namespace

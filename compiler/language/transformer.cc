@@ -29,13 +29,20 @@ absl::StatusOr<Tensor> RealTensor(DType dtype, std::vector<int64_t> shape,
 
 }  // namespace
 
-TransformerBuilder::TransformerBuilder(const LanguageModelSource& source) : source_(source) {
+TransformerBuilder::TransformerBuilder(const LanguageModelSource& source, const ModelTask& task)
+    : source_(source), task_(task) {
   tokens_ = graph_.AddInput("tokens", DType::kI32, kTokens);
   positions_ = graph_.AddInput("positions", DType::kI32, kTokens);
   sequences_ = graph_.AddInput("sequences", DType::kI32, kTokens);
   tables_ = graph_.AddInput("tables", DType::kI32,
                             {DimExpr::Symbol("sequences"), DimExpr::Symbol("blocks")});
   outputs_ = graph_.AddInput("outputs", DType::kI32, {DimExpr::Symbol("outputs")});
+  lasts_ = task.sees_all ? graph_.AddInput("lasts", DType::kI32, kTokens) : positions_;
+  if (!task.embeds) AddSamplingInputs();
+  graph_.name = source.name;
+}
+
+void TransformerBuilder::AddSamplingInputs() {
   const DimExpr outputs = DimExpr::Symbol("outputs"), biases = DimExpr::Symbol("biases");
   const std::pair<absl::string_view, std::pair<DType, Shape>> sampling[] = {
       {"reals", {DType::kF32, {outputs, kSampleReals}}},
@@ -46,13 +53,12 @@ TransformerBuilder::TransformerBuilder(const LanguageModelSource& source) : sour
       {"bias_ends", {DType::kI32, {outputs}}},
       {"bias_tokens", {DType::kI32, {biases}}},
       {"bias_values", {DType::kF32, {biases}}},
-      {"masks", {DType::kI32, {DimExpr::Symbol("masks"), CeilDiv(source.vocabulary, 32)}}},
+      {"masks", {DType::kI32, {DimExpr::Symbol("masks"), CeilDiv(source_.vocabulary, 32)}}},
       {"ranks", {DType::kI32, {DimExpr::Symbol("ranks")}}},
   };
   for (const auto& [name, type] : sampling) {
     sampling_.push_back(graph_.AddInput(name, type.first, type.second));
   }
-  graph_.name = source.name;
 }
 
 void TransformerBuilder::Fail(absl::Status status) {
@@ -129,6 +135,10 @@ std::string TransformerBuilder::NameOf(absl::string_view name, absl::string_view
 
 bool TransformerBuilder::Has(absl::string_view weight) const {
   return source_.weights.contains(weight);
+}
+
+bool TransformerBuilder::HasHere(absl::string_view name) const {
+  return Has(NameOf(name, "weight"));
 }
 
 ValueId TransformerBuilder::Weight(const std::string& name) {
@@ -221,6 +231,10 @@ ValueId TransformerBuilder::EmbedPositions() {
   return Op("Gather", {Weight("position_embd.weight"), positions_});
 }
 
+ValueId TransformerBuilder::EmbedTokenType() {
+  return Op("Gather", {Weight("token_types.weight"), Ints({0})});
+}
+
 ValueId TransformerBuilder::RmsNorm(ValueId x, absl::string_view name) {
   const double epsilon = Float("attention.layer_norm_rms_epsilon");
   return Op("RMSNormalization", {x, Weight(NameOf(name, "weight"))},
@@ -261,6 +275,8 @@ ValueId TransformerBuilder::Softcap(ValueId x, double cap) {
 ValueId TransformerBuilder::Gelu(ValueId x) {
   return Op("Gelu", {x}, {{"approximate", std::string("tanh")}});
 }
+
+ValueId TransformerBuilder::GeluErf(ValueId x) { return Op("Gelu", {x}); }
 
 ValueId TransformerBuilder::Gate(ValueId gate, ValueId up, GateActivation activation) {
   return Op("Mul", {activation == GateActivation::kSilu ? Op("Swish", {gate}) : Gelu(gate), up});
@@ -312,6 +328,10 @@ ValueId TransformerBuilder::Rotate(ValueId x, int64_t heads, const RotaryOptions
 
 ValueId TransformerBuilder::Attend(ValueId q, ValueId k, ValueId v, const AttentionShape& shape) {
   if (q == kNoValue || k == kNoValue || v == kNoValue) return kNoValue;
+  if (task_.sees_all && shape.window > 0) {
+    Fail(absl::UnimplementedError("attention.sliding_window: windows to both sides"));
+    return kNoValue;
+  }
   const int64_t padded = (shape.value_size + kKvValueGroup - 1) / kKvValueGroup * kKvValueGroup;
   const DimExpr blocks = DimExpr::Symbol("kv_blocks");
   const auto write = [&](absl::string_view name, ValueId values, bool keys) {
@@ -324,8 +344,7 @@ ValueId TransformerBuilder::Attend(ValueId q, ValueId k, ValueId v, const Attent
   };
   const ValueId keys = write("keys", k, true);
   const ValueId values = write("values", v, false);
-  return graph_.Op("PagedAttention", "stampmill",
-                   {q, keys, values, positions_, sequences_, tables_},
+  return graph_.Op("PagedAttention", "stampmill", {q, keys, values, lasts_, sequences_, tables_},
                    {{"q_num_heads", shape.heads},
                     {"value_size", shape.value_size},
                     {"scale", static_cast<float>(shape.scale)},
@@ -335,30 +354,37 @@ ValueId TransformerBuilder::Attend(ValueId q, ValueId k, ValueId v, const Attent
 
 ValueId TransformerBuilder::SelectOutputs(ValueId x) { return Op("Gather", {x, outputs_}); }
 
-absl::StatusOr<Graph> TransformerBuilder::Finish(ValueId logits) && {
-  RETURN_IF_ERROR(status_);
+absl::Status TransformerBuilder::CheckAllUsed() const {
   std::vector<std::string> unused;
   for (const auto& [name, weight] : source_.weights) {
     if (!used_.contains(name)) unused.push_back(name);
   }
-  if (!unused.empty()) {
-    std::sort(unused.begin(), unused.end());
-    const size_t count = unused.size();
-    unused.resize(std::min<size_t>(count, 4));
-    return absl::InvalidArgumentError(
-        absl::StrCat("architecture ", source_.architecture, " has no use for ", count,
-                     " of the model's weights: ", absl::StrJoin(unused, ", "),
-                     count > unused.size() ? ", ..." : ""));
+  if (unused.empty()) return absl::OkStatus();
+  std::sort(unused.begin(), unused.end());
+  const size_t count = unused.size();
+  unused.resize(std::min<size_t>(count, 4));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "architecture ", source_.architecture, " has no use for ", count, " of the model's weights: ",
+      absl::StrJoin(unused, ", "), count > unused.size() ? ", ..." : ""));
+}
+
+absl::StatusOr<Graph> TransformerBuilder::Finish(ValueId result) && {
+  RETURN_IF_ERROR(status_);
+  RETURN_IF_ERROR(CheckAllUsed());
+  if (task_.embeds) {
+    graph_.SetOutputs({result});
+    graph_.set_output_names({std::string(task_.pooling)});
+  } else {
+    std::vector<ValueId> inputs = {result};
+    inputs.insert(inputs.end(), sampling_.begin(), sampling_.end());
+    std::vector<std::string> names = {"next_tokens", "logprobs", "token_ranks", "top_tokens",
+                                      "top_logprobs"};
+    const NodeId sample = graph_.AddNode(
+        {.op_type = "Sample", .domain = "stampmill", .name = "sample", .inputs = std::move(inputs)},
+        static_cast<int>(names.size()));
+    graph_.SetOutputs(graph_.node(sample).outputs);
+    graph_.set_output_names(std::move(names));
   }
-  std::vector<ValueId> inputs = {logits};
-  inputs.insert(inputs.end(), sampling_.begin(), sampling_.end());
-  std::vector<std::string> names = {"next_tokens", "logprobs", "token_ranks", "top_tokens",
-                                    "top_logprobs"};
-  const NodeId sample = graph_.AddNode(
-      {.op_type = "Sample", .domain = "stampmill", .name = "sample", .inputs = std::move(inputs)},
-      static_cast<int>(names.size()));
-  graph_.SetOutputs(graph_.node(sample).outputs);
-  graph_.set_output_names(std::move(names));
   RETURN_IF_ERROR(graph_.Verify());
   return std::move(graph_);
 }

@@ -10,6 +10,11 @@
 //   states   "keys.L" and "values.L", f16, of each layer with attention: the cache
 //   outputs  Sample's: next_tokens, logprobs, token_ranks, top_tokens, top_logprobs
 //
+// Of a model that embeds texts it knows nothing of Sample and gives one row for each of `outputs`;
+// what becomes of these rows says the output's name: "mean", "first" or "last" for the embedding of
+// a text, "each" where a text has none. If tokens see those behind them too, there is one more
+// input, lasts i32 [tokens]: the last position of the token's text, all of which is in the step.
+//
 // The first error is kept; what is built after it is not used. Owned by one thread.
 #pragma once
 
@@ -28,6 +33,13 @@
 #include "graph/graph.h"
 
 namespace stampmill {
+
+// What a model is for.
+struct ModelTask {
+  bool embeds = false;        // else it continues texts
+  bool sees_all = false;      // a token sees those behind it too
+  absl::string_view pooling;  // if it embeds: the output's name
+};
 
 enum class GateActivation : uint8_t { kSilu, kGeluTanh };
 
@@ -49,7 +61,7 @@ struct AttentionShape {
 class TransformerBuilder {
  public:
   // `source` is borrowed.
-  explicit TransformerBuilder(const LanguageModelSource& source);
+  TransformerBuilder(const LanguageModelSource& source, const ModelTask& task);
 
   // Facts. Without a default, a missing one is an error that names it. The layer's own where the
   // fact is a list.
@@ -59,7 +71,9 @@ class TransformerBuilder {
   double Float(absl::string_view fact, double otherwise);
   bool Flag(absl::string_view fact, bool otherwise);
   std::string Text(absl::string_view fact, absl::string_view otherwise);
-  bool Has(absl::string_view weight) const;  // "rope_freqs.weight"
+  bool Has(absl::string_view weight) const;    // "rope_freqs.weight"
+  bool HasHere(absl::string_view name) const;  // "attn_qkv", of this layer
+  bool embeds() const { return task_.embeds; }
   const LanguageModelSource& source() const { return source_; }
 
   // Names of weights and lists of facts refer to this layer from now on; -1: to none.
@@ -69,6 +83,7 @@ class TransformerBuilder {
   // Values. `name` is "attn_norm" for "blk.LAYER.attn_norm.weight", or of the whole model.
   ValueId EmbedTokens();
   ValueId EmbedPositions();                              // learned ones
+  ValueId EmbedTokenType();                              // of the first type, one row
   ValueId RmsNorm(ValueId x, absl::string_view name);    // [tokens, width]
   ValueId LayerNorm(ValueId x, absl::string_view name);  // with a bias
   // The same over each head of `size` of x [tokens, heads * size].
@@ -77,7 +92,8 @@ class TransformerBuilder {
   ValueId Add(ValueId a, ValueId b);
   ValueId Scale(ValueId x, double factor);
   ValueId Softcap(ValueId x, double cap);
-  ValueId Gelu(ValueId x);  // by tanh
+  ValueId Gelu(ValueId x);     // by tanh
+  ValueId GeluErf(ValueId x);  // as it is defined
   ValueId Gate(ValueId gate, ValueId up, GateActivation activation);
   // Columns [begin, end) of x [tokens, columns].
   ValueId Columns(ValueId x, int64_t begin, int64_t end);
@@ -93,9 +109,13 @@ class TransformerBuilder {
 
   void Fail(absl::Status status);
 
-  // The graph, which chooses by `logits` [outputs, vocabulary]. INVALID_ARGUMENT for a weight that
-  // nothing used: the model has a part that its architecture does not.
-  absl::StatusOr<Graph> Finish(ValueId logits) &&;
+  // A weight that this task does not need.
+  void Ignore(absl::string_view weight) { used_.insert(std::string(weight)); }
+
+  // The graph, which chooses by `result` [outputs, vocabulary], or gives it, if the model embeds.
+  // INVALID_ARGUMENT for a weight that nothing used: the model has a part that its architecture
+  // does not.
+  absl::StatusOr<Graph> Finish(ValueId result) &&;
 
  private:
   std::string NameOf(absl::string_view name, absl::string_view part) const;
@@ -114,11 +134,15 @@ class TransformerBuilder {
   };
   Angles AnglesOf(const RotaryOptions& rotary);
 
+  absl::Status CheckAllUsed() const;
+  void AddSamplingInputs();
+
   const LanguageModelSource& source_;
+  const ModelTask task_;
   Graph graph_;
   absl::Status status_;
   int64_t layer_ = -1;
-  ValueId tokens_, positions_, sequences_, tables_, outputs_;
+  ValueId tokens_, positions_, sequences_, tables_, outputs_, lasts_;
   std::vector<ValueId> sampling_;  // what Sample is told
   absl::flat_hash_map<std::string, ValueId> weights_;
   absl::flat_hash_set<std::string> used_;

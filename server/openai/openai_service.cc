@@ -1,5 +1,6 @@
 #include "server/openai/openai_service.h"
 
+#include <atomic>
 #include <boost/json.hpp>
 #include <ctime>
 #include <memory>
@@ -32,7 +33,6 @@ constexpr absl::string_view kNotYet[] = {"/v1/responses",
                                          "/v1/images",
                                          "/v1/moderations",
                                          "/v1/load_lora_adapter",
-                                         "/v1/embeddings",
                                          "/v1/unload_lora_adapter"};
 
 // Each takes a walk over the vocabulary before it begins.
@@ -66,6 +66,7 @@ class Route {
     if (absl::ConsumePrefix(&path, "/v1/models/")) return OneModel(path);
     if (path == "/v1/chat/completions") return Post([&] { return Chat(); });
     if (path == "/v1/completions") return Post([&] { return Completion(); });
+    if (path == "/v1/embeddings") return Post([&] { return Embeddings(); });
     if (path == "/tokenize") return Post([&] { return Tokenize(); });
     if (path == "/detokenize") return Post([&] { return Detokenize(); });
     for (const absl::string_view missing : kNotYet) {
@@ -118,14 +119,23 @@ class Route {
             .created = model.loaded_unix_seconds(),
             .context_tokens = model.context_tokens()};
   }
+  static ModelCard CardOf(const EmbeddingModel& model) {
+    return {.id = model.name(),
+            .created = model.loaded_unix_seconds(),
+            .context_tokens = model.context_tokens()};
+  }
 
   std::string ListText() const {
     std::vector<ModelCard> cards;
     for (const LanguageModel* model : models_.List()) cards.push_back(CardOf(*model));
+    for (const EmbeddingModel* model : models_.ListEmbedding()) cards.push_back(CardOf(*model));
     return ModelListText(cards);
   }
 
   bool OneModel(absl::string_view name) {
+    if (const EmbeddingModel* embedding = models_.FindEmbedding(name)) {
+      return Send("GET", ModelText(CardOf(*embedding)));
+    }
     const absl::StatusOr<LanguageModel*> model = Model(std::string(name));
     if (model.ok()) return Send("GET", ModelText(CardOf(**model)));
     reply_.Send(ErrorAnswer(model.status()));
@@ -135,27 +145,58 @@ class Route {
   // Without a name the only model there is.
   absl::StatusOr<LanguageModel*> Model(const std::string& name) const {
     const std::vector<LanguageModel*> all = models_.List();
-    if (name.empty() && all.size() == 1) return all[0];
+    const std::vector<EmbeddingModel*> others = models_.ListEmbedding();
+    if (name.empty() && all.size() == 1 && others.empty()) return all[0];
     if (LanguageModel* model = models_.Find(name)) return model;
+    if (models_.FindEmbedding(name) != nullptr ||
+        (name.empty() && all.empty() && !others.empty())) {
+      return FieldError("model", "gives embeddings and no text (POST /v1/embeddings)");
+    }
+    return NoModel(name);
+  }
+
+  absl::StatusOr<EmbeddingModel*> ModelOfEmbeddings(const std::string& name) const {
+    const std::vector<LanguageModel*> others = models_.List();
+    const std::vector<EmbeddingModel*> all = models_.ListEmbedding();
+    if (name.empty() && all.size() == 1 && others.empty()) return all[0];
+    if (EmbeddingModel* model = models_.FindEmbedding(name)) return model;
+    if (models_.Find(name) != nullptr || (name.empty() && all.empty() && !others.empty())) {
+      return FieldError("model", "gives text and no embeddings");
+    }
+    return NoModel(name);
+  }
+
+  absl::Status NoModel(const std::string& name) const {
     if (!is_ready_()) return NotReady("the server is not ready: its models are not all loaded");
     if (name.empty()) return FieldError("model", "missing");
     return absl::NotFoundError(absl::StrCat("model '", name, "' does not exist"));
   }
 
-  static absl::Status CheckTokens(const LanguageModel& model, const std::vector<int32_t>& tokens,
+  // Of whichever kind the model is.
+  absl::StatusOr<const Tokenizer*> TokenizerOf(const std::string& name, int32_t& context) const {
+    if (const absl::StatusOr<EmbeddingModel*> embedding = ModelOfEmbeddings(name); embedding.ok()) {
+      context = (*embedding)->context_tokens();
+      return &(*embedding)->tokenizer();
+    }
+    ASSIGN_OR_RETURN(const LanguageModel* const model, Model(name));
+    context = model->context_tokens();
+    return &model->tokenizer();
+  }
+
+  static absl::Status CheckTokens(const Tokenizer& tokenizer, const std::vector<int32_t>& tokens,
                                   absl::string_view param) {
     for (const int32_t token : tokens) {
-      if (model.tokenizer().IsToken(token)) continue;
-      return FieldError(param, absl::StrCat("token: got ", token, ", limit ",
-                                            model.tokenizer().vocabulary_size() - 1));
+      if (tokenizer.IsToken(token)) continue;
+      return FieldError(
+          param, absl::StrCat("token: got ", token, ", limit ", tokenizer.vocabulary_size() - 1));
     }
     return absl::OkStatus();
   }
 
   static absl::Status CheckOptions(const LanguageModel& model, const GenerationOptions& options) {
-    RETURN_IF_ERROR(CheckTokens(model, options.stop.tokens, "stop_token_ids"));
+    RETURN_IF_ERROR(CheckTokens(model.tokenizer(), options.stop.tokens, "stop_token_ids"));
     for (const auto& [token, bias] : options.sampling.biases) {
-      RETURN_IF_ERROR(CheckTokens(model, {token}, "logit_bias"));
+      RETURN_IF_ERROR(CheckTokens(model.tokenizer(), {token}, "logit_bias"));
     }
     return absl::OkStatus();
   }
@@ -271,7 +312,7 @@ class Route {
     for (Prompt& prompt : completion.prompts) {
       std::vector<int32_t> tokens = std::move(prompt.tokens);
       if (prompt.is_tokens) {
-        RETURN_IF_ERROR(CheckTokens(*model, tokens, "prompt"));
+        RETURN_IF_ERROR(CheckTokens(model->tokenizer(), tokens, "prompt"));
       } else {
         ASSIGN_OR_RETURN(
             tokens,
@@ -299,30 +340,82 @@ class Route {
     return text + detokenizer.Finish();
   }
 
+  absl::StatusOr<std::vector<int32_t>> TokensOf(const EmbeddingModel& model, Prompt& input) const {
+    std::vector<int32_t> tokens = std::move(input.tokens);
+    if (input.is_tokens) {
+      RETURN_IF_ERROR(CheckTokens(model.tokenizer(), tokens, "input"));
+    } else {
+      ASSIGN_OR_RETURN(tokens, model.tokenizer().Encode(
+                                   input.text, {.add_special = true, .parse_special = false}));
+    }
+    if (tokens.empty()) return FieldError("input", "no tokens");
+    if (tokens.size() <= static_cast<size_t>(model.context_tokens())) return tokens;
+    return ContextTooLong(
+        "input", absl::StrCat("got ", tokens.size(), " tokens, limit ", model.context_tokens()));
+  }
+
+  absl::Status Embeddings() {
+    ASSIGN_OR_RETURN(EmbeddingRequest embedding, ParseEmbeddingRequest(request_.body));
+    ASSIGN_OR_RETURN(EmbeddingModel* const model, ModelOfEmbeddings(embedding.model));
+    const int64_t width = model->engine().width();
+    if (!model->engine().pools()) {
+      return FieldError("model", "gives embeddings of tokens and none of a text (pooling_type 0)");
+    }
+    if (embedding.dimensions.value_or(width) != width) {
+      return FieldError("dimensions", absl::StrCat("got ", *embedding.dimensions,
+                                                   ", the model's embeddings have ", width));
+    }
+    auto job = std::make_unique<EmbeddingJob>();
+    int64_t prompt_tokens = 0;
+    for (Prompt& input : embedding.inputs) {
+      ASSIGN_OR_RETURN(std::vector<int32_t> tokens, TokensOf(*model, input));
+      prompt_tokens += static_cast<int64_t>(tokens.size());
+      job->texts.push_back(std::move(tokens));
+    }
+    const auto reply = std::make_shared<HttpReply>(std::move(reply_));
+    job->cancelled = std::make_shared<std::atomic<bool>>(false);
+    reply->OnAbandon([cancelled = job->cancelled] { cancelled->store(true); });
+    job->done = [reply, name = model->name(), base64 = embedding.base64,
+                 prompt_tokens](absl::StatusOr<std::vector<std::vector<float>>> embeddings) {
+      HttpAnswer answer;
+      if (embeddings.ok()) {
+        answer.body = EmbeddingsText(name, *embeddings, base64, prompt_tokens);
+      } else {
+        answer = ErrorAnswer(embeddings.status());
+      }
+      reply->Send(std::move(answer));
+    };
+    const absl::Status status = model->engine().Submit(std::move(job));
+    if (!status.ok()) reply->Send(ErrorAnswer(status));
+    return absl::OkStatus();
+  }
+
   absl::Status Tokenize() {
     ASSIGN_OR_RETURN(const TokenizeRequest tokenize, ParseTokenizeRequest(request_.body));
-    ASSIGN_OR_RETURN(LanguageModel* const model, Model(tokenize.model));
+    int32_t context = 0;
+    ASSIGN_OR_RETURN(const Tokenizer* const tokenizer, TokenizerOf(tokenize.model, context));
     std::string text = tokenize.prompt;
     const bool chat = tokenize.conversation.has_value();
     if (chat) {
+      ASSIGN_OR_RETURN(const LanguageModel* const model, Model(tokenize.model));
       ASSIGN_OR_RETURN(text, Rendered(*model, *tokenize.conversation));
     }
     ASSIGN_OR_RETURN(
         const std::vector<int32_t> tokens,
-        model->tokenizer().Encode(text, {.add_special = tokenize.add_special_tokens.value_or(!chat),
-                                         .parse_special = true}));
+        tokenizer->Encode(text, {.add_special = tokenize.add_special_tokens.value_or(!chat),
+                                 .parse_special = true}));
     std::vector<std::string> pieces;
-    for (const int32_t token : tokens) pieces.emplace_back(model->tokenizer().TokenBytes(token));
-    Send("POST",
-         TokenizeText(tokens, model->context_tokens(), tokenize.with_pieces ? &pieces : nullptr));
+    for (const int32_t token : tokens) pieces.emplace_back(tokenizer->TokenBytes(token));
+    Send("POST", TokenizeText(tokens, context, tokenize.with_pieces ? &pieces : nullptr));
     return absl::OkStatus();
   }
 
   absl::Status Detokenize() {
     ASSIGN_OR_RETURN(const DetokenizeRequest detokenize, ParseDetokenizeRequest(request_.body));
-    ASSIGN_OR_RETURN(LanguageModel* const model, Model(detokenize.model));
-    RETURN_IF_ERROR(CheckTokens(*model, detokenize.tokens, "tokens"));
-    Detokenizer detokenizer(&model->tokenizer(), {.special = true});
+    int32_t context = 0;
+    ASSIGN_OR_RETURN(const Tokenizer* const tokenizer, TokenizerOf(detokenize.model, context));
+    RETURN_IF_ERROR(CheckTokens(*tokenizer, detokenize.tokens, "tokens"));
+    Detokenizer detokenizer(tokenizer, {.special = true});
     std::string text;
     for (const int32_t token : detokenize.tokens) text += detokenizer.Add(token);
     text += detokenizer.Finish();

@@ -1,5 +1,6 @@
 """The unmodified openai package against the daemon and a language model of bytes."""
 
+import array
 import asyncio
 import json
 import time
@@ -13,13 +14,15 @@ from daemon import Daemon
 from tests import unittest_xml
 
 MODEL = "tests/language/byte_model.gguf"
+ENCODER = "tests/language/encoder_model.gguf"
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
 class OpenAiTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = Daemon(["bytes=" + MODEL, "--max-sequences=8", "--max-queued-requests=8"])
+        models = ["bytes=" + MODEL, "encoder=" + ENCODER]
+        cls.daemon = Daemon([*models, "--max-sequences=8", "--max-queued-requests=8"])
         cls.url = "http://%s/v1" % cls.daemon.http
         cls.client = openai.OpenAI(base_url=cls.url, api_key="none", max_retries=0)
 
@@ -42,7 +45,7 @@ class OpenAiTest(unittest.TestCase):
             return json.load(answer)
 
     def test_models_are_listed(self):
-        self.assertEqual(["bytes"], [model.id for model in self.client.models.list()])
+        self.assertEqual(["bytes", "encoder"], [model.id for model in self.client.models.list()])
         self.assertEqual("bytes", self.client.models.retrieve("bytes").id)
         with self.assertRaises(openai.NotFoundError):
             self.client.models.retrieve("other")
@@ -148,8 +151,28 @@ class OpenAiTest(unittest.TestCase):
             self.client.completions.create(model="none", prompt="x")
         with self.assertRaises(openai.BadRequestError):
             self.complete("x" * 600)
-        with self.assertRaises(openai.InternalServerError):
+        with self.assertRaises(openai.BadRequestError):
             self.client.embeddings.create(model="bytes", input="x")
+        with self.assertRaises(openai.BadRequestError):
+            self.client.completions.create(model="encoder", prompt="x")
+
+    def test_embeddings_are_the_same_as_numbers_and_as_base64(self):
+        inputs = ["w7 w8", "w9"]
+        # The package asks for base64 unless it is told otherwise.
+        packed = self.client.embeddings.create(model="encoder", input=inputs)
+        plain = self.client.embeddings.create(
+            model="encoder", input=inputs, encoding_format="float"
+        )
+        self.assertEqual(7, packed.usage.prompt_tokens)
+        for one, other in zip(packed.data, plain.data, strict=True):
+            unpacked = array.array("f", other.embedding).tolist()
+            self.assertEqual(one.embedding, unpacked)
+        alone = self.client.embeddings.create(model="encoder", input=[2, 9, 3])
+        self.assertEqual(packed.data[1].embedding, alone.data[0].embedding)
+        width = len(alone.data[0].embedding)
+        self.client.embeddings.create(model="encoder", input="w7", dimensions=width)
+        with self.assertRaises(openai.BadRequestError):
+            self.client.embeddings.create(model="encoder", input="w7", dimensions=width - 1)
 
     def test_a_client_that_leaves_makes_room(self):
         body = {"model": "bytes", "prompt": "x", "max_tokens": 400, "stream": True}

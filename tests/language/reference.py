@@ -77,6 +77,15 @@ class Model:
             return self.fact("attention.sliding_window", 0)
         return 0
 
+    def seen(self, tokens, layer):
+        """[tokens, tokens]: which ones each sees."""
+        place = np.arange(tokens)
+        seen = place[None, :] <= place[:, None]
+        window = self.window(layer)
+        if window:
+            seen &= place[None, :] > place[:, None] - window
+        return seen
+
     def attention(self, h, layer):
         p = f"blk.{layer}."
         tokens = len(h)
@@ -95,11 +104,7 @@ class Model:
             q, k = self.norm(q, p + "attn_q_norm"), self.norm(k, p + "attn_k_norm")
         q, k = self.rotate(q, layer), self.rotate(k, layer)
         scale = self.fact("attention.scale", 1 / math.sqrt(self.size))
-        place = np.arange(tokens)
-        seen = place[None, :] <= place[:, None]
-        window = self.window(layer)
-        if window:
-            seen &= place[None, :] > place[:, None] - window
+        seen = self.seen(tokens, layer)
         rows = []
         for head in range(self.heads):
             kv_head = head // (self.heads // self.kv_heads)
@@ -125,7 +130,8 @@ class Model:
         gate = gelu(gate) if self.architecture.startswith("gemma") else gate / (1 + np.exp(-gate))
         return self.linear(gate * up, p + "ffn_down")
 
-    def logits(self, tokens):
+    def rows(self, tokens):
+        """What the output matrix multiplies."""
         x = self.weights["token_embd.weight"][tokens]
         if self.architecture == "gpt2":
             x = x + self.weights["position_embd.weight"][: len(tokens)]
@@ -143,7 +149,10 @@ class Model:
             if p + "post_ffw_norm.weight" in self.weights:
                 y = self.norm(y, p + "post_ffw_norm")
             x = x + y * residual
-        x = self.norm(x, "output_norm")
+        return self.norm(x, "output_norm")
+
+    def logits(self, tokens):
+        x = self.rows(tokens)
         output = "output" if "output.weight" in self.weights else "token_embd"
         logits = self.linear(x, output) / self.fact("logit_scale", 1.0)
         cap = self.fact("final_logit_softcapping", 0)
