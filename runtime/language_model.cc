@@ -232,6 +232,7 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Create(
     absl::StatusOr<std::unique_ptr<ChatTemplate>> parsed = ChatTemplate::Parse(parts.chat_template);
     if (!parsed.ok()) return Named(options, parsed.status());
     model->chat_template_ = *std::move(parsed);
+    model->chat_template_source_ = std::move(parts.chat_template);
   }
   absl::StatusOr<int32_t> blocks = BlocksOf(options, *parts.model, parts.context_tokens);
   if (!blocks.ok()) return Named(options, blocks.status());

@@ -67,6 +67,8 @@ class LanguageModel {
   const std::vector<int32_t>& end_tokens() const { return end_tokens_; }
   // Null where the model has none.
   const ChatTemplate* chat_template() const { return chat_template_.get(); }
+  // What it was parsed from; empty where there is none.
+  const std::string& chat_template_source() const { return chat_template_source_; }
   int32_t context_tokens() const { return engine_->options().context_tokens; }
   GenerationPool& generations() { return *generations_; }
   LanguageEngine& engine() { return *engine_; }
@@ -82,6 +84,7 @@ class LanguageModel {
   std::unique_ptr<const Tokenizer> tokenizer_;
   std::vector<int32_t> end_tokens_;
   std::unique_ptr<ChatTemplate> chat_template_;
+  std::string chat_template_source_;
   mutable std::once_flag constraint_vocabulary_once_;
   mutable std::unique_ptr<const ConstraintVocabulary> constraint_vocabulary_;
   std::unique_ptr<GenerationPool> generations_;

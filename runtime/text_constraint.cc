@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 
@@ -51,9 +53,12 @@ TextConstraint::TextConstraint(std::shared_ptr<const Grammar> grammar,
       vocabulary_(*vocabulary),
       matcher_(*grammar_, vocabulary->trie()) {}
 
-absl::Status TextConstraint::Begin() {
+absl::Status TextConstraint::Begin(FreePart free) {
   matcher_.Reset();
   tokens_ = 0;
+  free_ = std::move(free);
+  is_free_ = !free_.text.empty();
+  tail_.clear();
   return FindMask();
 }
 
@@ -62,8 +67,31 @@ void TextConstraint::Rest() {
   matcher_.Reset();
 }
 
+absl::Status TextConstraint::TakeFree(int32_t token) {
+  const absl::string_view text = vocabulary_.Text(token);
+  tail_.append(text.data(), text.size());
+  const size_t at = tail_.find(free_.text);
+  if (at == std::string::npos) {
+    const size_t kept = free_.text.size() - 1;
+    if (tail_.size() > kept) tail_.erase(0, tail_.size() - kept);
+    return absl::OkStatus();
+  }
+  is_free_ = false;
+  // What the token has behind the free part begins the grammar's.
+  absl::string_view rest = absl::string_view(tail_).substr(at + free_.text.size());
+  rest = absl::StripLeadingAsciiWhitespace(rest);
+  const absl::StatusOr<bool> accepted = matcher_.Accept(rest);
+  if (!accepted.ok()) return Failed(accepted.status().message());
+  if (!*accepted) {
+    return Failed(absl::StrCat("grammar: the answer goes on with '", absl::CHexEscape(rest),
+                               "' behind ", free_.text, ", which is not allowed"));
+  }
+  return FindMask();
+}
+
 absl::Status TextConstraint::Take(int32_t token) {
   ++tokens_;
+  if (is_free_) return TakeFree(token);
   const absl::StatusOr<bool> accepted = vocabulary_.Accept(token, matcher_);
   if (!accepted.ok()) return Failed(accepted.status().message());
   if (!*accepted) {
@@ -90,15 +118,26 @@ void TextConstraint::AppendMask(std::span<const int32_t> ends, int64_t words,
   const size_t begin = masks.size();
   masks.resize(begin + static_cast<size_t>(words), 0);
   const std::span<int32_t> row(masks.data() + begin, static_cast<size_t>(words));
+  const auto set = [&](int32_t token, bool allowed) {
+    const auto word = static_cast<size_t>(token) / 32;
+    if (word >= row.size()) return;
+    const auto bit = static_cast<int32_t>(uint32_t{1} << (token % 32));
+    row[word] = allowed ? row[word] | bit : row[word] & ~bit;
+  };
+  if (is_free_) {
+    std::ranges::fill(row, -1);
+    for (const int32_t token : ends) {
+      if (!free_.may_end && !vocabulary_.HasBytes(token)) set(token, false);
+    }
+    return;
+  }
   for (size_t i = 0; i < std::min(row.size(), 2 * mask_.size()); ++i) {
     row[i] = static_cast<int32_t>(static_cast<uint32_t>(mask_[i / 2] >> (32 * (i % 2))));
   }
   if (!matcher_.can_end()) return;
   for (const int32_t token : ends) {
-    const auto word = static_cast<size_t>(token) / 32;
     // One that has bytes is part of the text, which is the grammar's to allow.
-    if (word >= row.size() || vocabulary_.HasBytes(token)) continue;
-    row[word] |= static_cast<int32_t>(uint32_t{1} << (token % 32));
+    if (!vocabulary_.HasBytes(token)) set(token, true);
   }
 }
 

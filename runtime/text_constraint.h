@@ -34,6 +34,11 @@ class ConstraintVocabulary {
   const TokenTrie& trie() const { return trie_; }
   // As a grammar has to write the token of this text: with the mark where it is special.
   std::string Spelling(absl::string_view token_text) const;
+  // The text of a token, special ones' too.
+  absl::string_view Text(int32_t token) const {
+    return tokenizer_.IsSpecial(token) ? tokenizer_.TokenText(token) : tokenizer_.TokenBytes(token);
+  }
+  int32_t size() const { return tokenizer_.vocabulary_size(); }
   // Whether a token adds bytes to a text.
   bool HasBytes(int32_t token) const {
     return !tokenizer_.EndsGeneration(token) && !tokenizer_.IsSpecial(token) &&
@@ -53,10 +58,18 @@ class TextConstraint {
   // `vocabulary` is borrowed.
   TextConstraint(std::shared_ptr<const Grammar> grammar, const ConstraintVocabulary* vocabulary);
 
+  // What comes before the grammar's text: anything up to and including `text`, and white space
+  // in the token that ends it. Empty: nothing does.
+  struct FreePart {
+    std::string text;
+    bool may_end = false;  // the answer may end there
+  };
+
   // To the beginning of an answer; what is known of the grammar by now stays. FAILED_PRECONDITION:
   // no token of the model begins a text of the grammar, or it takes more than the bounds of
   // GrammarMatcher to tell.
-  absl::Status Begin();
+  absl::Status Begin() { return Begin(FreePart()); }
+  absl::Status Begin(FreePart free);
   // Nothing is asked of it for a while: gives memory back.
   void Rest();
   // Goes on by a token that was allowed. FAILED_PRECONDITION as above, of what continues the text.
@@ -72,6 +85,7 @@ class TextConstraint {
 
  private:
   absl::Status FindMask();
+  absl::Status TakeFree(int32_t token);
 
   const std::shared_ptr<const Grammar> grammar_;
   const ConstraintVocabulary& vocabulary_;
@@ -79,6 +93,9 @@ class TextConstraint {
   std::span<const uint64_t> mask_;  // in matcher_
   bool complete_ = false;
   int64_t tokens_ = 0;
+  FreePart free_;
+  bool is_free_ = false;
+  std::string tail_;  // of the free part, as much as its end may begin in
 };
 
 }  // namespace stampmill

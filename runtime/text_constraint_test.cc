@@ -122,6 +122,35 @@ TEST_F(TextConstraintTest, EndsWithBytesAreTheGrammarsToAllow) {
   EXPECT_EQ(Allowed(constraint, {kEnd, 1000}, 1), (Tokens{1, kEnd}));
 }
 
+TEST_F(TextConstraintTest, WhatComesBeforeItIsFree) {
+  TextConstraint constraint = Make("root ::= \"cab\"");
+  Tokens all;
+  for (int32_t token = 0; token < 64; ++token) {
+    if (token != kEnd) all.push_back(token);
+  }
+  ASSERT_TRUE(constraint.Begin({.text = "ab{"}).ok());
+  for (const int32_t token : {0, 0, 1, kCall, 2, 0}) {
+    EXPECT_EQ(Allowed(constraint), all);
+    ASSERT_TRUE(constraint.Take(token).ok());
+  }
+  ASSERT_TRUE(constraint.Take(1).ok());
+  EXPECT_EQ(Allowed(constraint), all);
+  ASSERT_TRUE(constraint.Take(5).ok());
+  EXPECT_EQ(Allowed(constraint), (Tokens{2}));
+
+  // The token that ends it may begin what follows; another way than allowed is an error.
+  ASSERT_TRUE(constraint.Begin({.text = "ab"}).ok());
+  ASSERT_TRUE(constraint.Take(4).ok());
+  EXPECT_EQ(Allowed(constraint), (Tokens{0, 3}));
+  ASSERT_TRUE(constraint.Begin({.text = "a"}).ok());
+  EXPECT_FALSE(constraint.Take(3).ok());
+
+  ASSERT_TRUE(constraint.Begin({.text = "<call>", .may_end = true}).ok());
+  EXPECT_EQ(Allowed(constraint).size(), 64U);
+  ASSERT_TRUE(constraint.Take(kCall).ok());
+  EXPECT_EQ(Allowed(constraint), (Tokens{2}));
+}
+
 TEST_F(TextConstraintTest, BoundsWhatItTakesToTell) {
   // Each "a" begins another way to go on.
   std::string gbnf = "root ::= (";

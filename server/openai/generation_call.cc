@@ -18,6 +18,20 @@ namespace {
 constexpr size_t kSlowClientBytes = 64 << 10;
 constexpr size_t kReadAgainBytes = 16 << 10;
 
+uint64_t RandomNumber();
+
+// Of a call of a tool. Templates of Mistral's insist on nine letters and digits.
+std::string NewCallId(ToolFormat format) {
+  if (format != ToolFormat::kMistral) {
+    return absl::StrFormat("call_%016x%08x", RandomNumber(), RandomNumber() & 0xFFFFFFFF);
+  }
+  static constexpr absl::string_view kLetters =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+  std::string id;
+  for (int i = 0; i < 9; ++i) id += kLetters[RandomNumber() % kLetters.size()];
+  return id;
+}
+
 uint64_t RandomNumber() {
   static thread_local std::mt19937_64 random{std::random_device{}()};
   return random();
@@ -62,8 +76,14 @@ absl::Status OpenAiCall::Submit() {
   }
   for (size_t i = 0; i < count; ++i) {
     Choice& choice = choices_[i];
-    choice.detokenizer = std::make_unique<Detokenizer>(
-        &model_.tokenizer(), Detokenizer::Options{.special = !plan_.options.skip_special_tokens});
+    // Markers may be special tokens: TextOf leaves the others out.
+    const bool special = !plan_.options.skip_special_tokens || plan_.format.has_value();
+    choice.detokenizer = std::make_unique<Detokenizer>(&model_.tokenizer(),
+                                                       Detokenizer::Options{.special = special});
+    if (plan_.format.has_value()) {
+      choice.parser.emplace(*plan_.format,
+                            [format = plan_.format->tools] { return NewCallId(format); });
+    }
     choice.stop.emplace(plan_.options.stop.texts, plan_.options.stop.include_text);
     ASSIGN_OR_RETURN(GenerationHandle generation, model_.generations().Acquire());
     if (!plan_.constraints.empty()) generation->constraint = std::move(plan_.constraints[i]);
@@ -226,6 +246,43 @@ void OpenAiCall::AddPromptLogprobs(size_t index) {
   }
 }
 
+std::string OpenAiCall::TextOf(Choice& choice, int32_t token) const {
+  const Tokenizer& tokenizer = model_.tokenizer();
+  const bool hidden = plan_.format.has_value() && plan_.options.skip_special_tokens &&
+                      tokenizer.IsSpecial(token) &&
+                      !IsMarker(*plan_.format, tokenizer.TokenText(token));
+  return hidden ? std::string() : choice.detokenizer->Add(token);
+}
+
+void OpenAiCall::AppendParsed(size_t index, OutputDelta& delta,
+                              std::span<const TokenLogprobs> logprobs) {
+  const auto choice = static_cast<int32_t>(index);
+  if (!delta.reasoning.empty()) {
+    chat_chunks_->Reasoning(choice, delta.reasoning, logprobs, Usage(), out_);
+    logprobs = {};
+  }
+  if (!delta.content.empty() || !logprobs.empty()) {
+    chat_chunks_->Content(choice, delta.content, logprobs, Usage(), out_);
+  }
+  for (const ToolCallDelta& call : delta.calls) {
+    if (call.index > 0 && !plan_.parallel_tool_calls) continue;
+    chat_chunks_->ToolCall(choice, call, Usage(), out_);
+  }
+}
+
+void OpenAiCall::KeepParsed(Choice& choice, OutputDelta& delta) const {
+  choice.text += delta.content;
+  choice.reasoning += delta.reasoning;
+  for (ToolCallDelta& call : delta.calls) {
+    if (call.index > 0 && !plan_.parallel_tool_calls) continue;
+    if (static_cast<size_t>(call.index) == choice.calls.size()) {
+      choice.calls.push_back(std::move(call));
+    } else {
+      choice.calls[static_cast<size_t>(call.index)].arguments += call.arguments;
+    }
+  }
+}
+
 void OpenAiCall::Add(size_t index, const Generation::News& news) {
   Choice& choice = choices_[index];
   ++choice.tokens;
@@ -246,8 +303,21 @@ void OpenAiCall::Add(size_t index, const Generation::News& news) {
     }
   }
   const bool may_stop = choice.tokens > plan_.options.stop.tokens_min;
-  const absl::string_view text =
-      choice.stop->Add(choice.detokenizer->Add(news.token.token), may_stop);
+  const absl::string_view text = choice.stop->Add(TextOf(choice, news.token.token), may_stop);
+  if (choice.parser.has_value()) {
+    OutputDelta delta;
+    const bool was_reasoning = choice.parser->is_reasoning();
+    choice.parser->Add(text, delta);
+    if (was_reasoning || choice.parser->is_reasoning()) ++reasoning_tokens_;
+    if (plan_.options.stream) {
+      AppendParsed(index, delta, logprobs);
+      choice.likely.clear();
+    } else {
+      KeepParsed(choice, delta);
+      choice.logprobs.insert(choice.logprobs.end(), logprobs.begin(), logprobs.end());
+    }
+    return;
+  }
   if (plan_.options.stream) {
     if (!text.empty() || !logprobs.empty()) AppendDelta(index, text, logprobs, {});
     choice.likely.clear();
@@ -272,6 +342,10 @@ void OpenAiCall::AppendDelta(size_t index, absl::string_view text,
 }
 
 stampmill::Finish OpenAiCall::FinishOf(const Choice& choice) const {
+  const bool called = choice.parser.has_value() && choice.parser->calls() > 0;
+  if (called && choice.over->reason != FinishReason::kLength) {
+    return {.reason = "tool_calls", .stop_token = -1, .stop_text = ""};
+  }
   switch (choice.over->reason) {
     case FinishReason::kLength:
       return {.reason = "length", .stop_token = -1, .stop_text = ""};
@@ -302,15 +376,22 @@ void OpenAiCall::Finish(size_t index) {
     Fail(status);
   }
   if (!done_) {
-    const stampmill::Finish finish = FinishOf(choice);
     std::string rest(choice.stop->Add(choice.detokenizer->Finish()));
     const absl::string_view held = choice.stop->Flush();
     rest.append(held.data(), held.size());
+    OutputDelta delta;
+    if (choice.parser.has_value()) {
+      choice.parser->Add(rest, delta);
+      choice.parser->Finish(delta);
+      rest.clear();
+    }
     if (plan_.options.stream) {
       BeginStream();
-      AppendDelta(index, rest, {}, finish);
+      if (choice.parser.has_value()) AppendParsed(index, delta, {});
+      AppendDelta(index, rest, {}, FinishOf(choice));
     } else {
       choice.text += rest;
+      KeepParsed(choice, delta);
     }
     if (open_ == 0 && plan_.options.stream) {
       if (plan_.options.include_usage) {
@@ -337,8 +418,8 @@ void OpenAiCall::AnswerWhole() {
     std::vector<ChatChoice> choices;
     for (Choice& c : choices_) {
       choices.push_back({.content = std::move(c.text),
-                         .reasoning = "",
-                         .tool_calls = {},
+                         .reasoning = std::move(c.reasoning),
+                         .tool_calls = std::move(c.calls),
                          .logprobs = std::move(c.logprobs),
                          .wants_logprobs = wants_logprobs,
                          .finish = FinishOf(c)});
@@ -378,7 +459,9 @@ void OpenAiCall::Flush() {
 }
 
 TokenUsage OpenAiCall::Usage() const {
-  TokenUsage usage = {.prompt_tokens = prompt_tokens_, .cached_tokens = cached_tokens_};
+  TokenUsage usage = {.prompt_tokens = prompt_tokens_,
+                      .cached_tokens = cached_tokens_,
+                      .reasoning_tokens = reasoning_tokens_};
   for (const Choice& choice : choices_) usage.completion_tokens += choice.tokens;
   return usage;
 }

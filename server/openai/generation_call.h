@@ -22,6 +22,7 @@
 #include "server/openai/requests.h"
 #include "server/openai/responses.h"
 #include "server/openai/text_stream.h"
+#include "server/openai/tool_parser.h"
 #include "text/tokenizer.h"
 
 namespace stampmill {
@@ -32,6 +33,9 @@ struct GenerationPlan {
   std::vector<std::vector<int32_t>> prompts;  // `options.choices` texts of each
   std::vector<std::string> echoes;            // before each prompt's answers; or none
   bool chat = false;
+  // How what the model writes is taken apart; null: it is all content.
+  std::optional<OutputFormat> format;
+  bool parallel_tool_calls = true;  // false: no call but the first is told
   // What each text must conform to, begun; or none. And who takes it back.
   std::vector<std::unique_ptr<TextConstraint>> constraints;
   std::function<void(std::unique_ptr<TextConstraint>)> take_back;
@@ -54,7 +58,10 @@ class OpenAiCall : public GenerationCall {
     std::optional<StopTexts> stop;
     Generation* generation = nullptr;  // while it has tokens to take
     GenerationHandle over;             // once it has ended
-    std::string text;                  // of a whole answer
+    std::optional<OutputParser> parser;
+    std::string text;  // of a whole answer
+    std::string reasoning;
+    std::vector<ToolCallDelta> calls;
     std::vector<TokenLogprobs> logprobs, prompt_logprobs;
     std::vector<std::unique_ptr<std::vector<LikelyText>>> likely;  // behind the logprobs
     int64_t tokens = 0;
@@ -76,6 +83,11 @@ class OpenAiCall : public GenerationCall {
   void BeginStream();
   void AppendDelta(size_t index, absl::string_view text, std::span<const TokenLogprobs> logprobs,
                    const stampmill::Finish& finish);
+  // The same of what the parser made of a text.
+  void AppendParsed(size_t index, OutputDelta& delta, std::span<const TokenLogprobs> logprobs);
+  void KeepParsed(Choice& choice, OutputDelta& delta) const;
+  // What a token adds to the text that is told or taken apart.
+  std::string TextOf(Choice& choice, int32_t token) const;
   TokenLogprobs Logprobs(Choice& choice, const GeneratedToken& token,
                          std::span<const LikelyToken> likely) const;
   void AddPromptLogprobs(size_t index);
@@ -93,7 +105,7 @@ class OpenAiCall : public GenerationCall {
   HttpReply reply_;
   std::string out_;
   size_t open_ = 0;  // choices that have not ended
-  int64_t prompt_tokens_ = 0, cached_tokens_ = 0;
+  int64_t prompt_tokens_ = 0, cached_tokens_ = 0, reasoning_tokens_ = 0;
   bool streaming_ = false, waits_for_client_ = false, done_ = false;
 };
 

@@ -1,5 +1,6 @@
 #include "server/openai/openai_service.h"
 
+#include <algorithm>
 #include <atomic>
 #include <boost/json.hpp>
 #include <ctime>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -19,6 +21,7 @@
 #include "server/openai/generation_call.h"
 #include "server/openai/requests.h"
 #include "server/openai/responses.h"
+#include "server/openai/tool_calls.h"
 
 namespace stampmill {
 namespace {
@@ -216,7 +219,8 @@ class Route {
   // for.
   template <typename Compile>
   absl::Status Constrain(const LanguageModel& model, const std::string& param,
-                         const std::string& key, const Compile& compile, GenerationPlan& plan) {
+                         const std::string& key, const Compile& compile,
+                         TextConstraint::FreePart free, GenerationPlan& plan) {
     const size_t count = plan.prompts.size() * static_cast<size_t>(plan.options.choices);
     if (count > kConstrainedTextsMax) {
       return FieldError(param, absl::StrCat("got ", count, " answers that conform to it, limit ",
@@ -225,7 +229,7 @@ class Route {
     const ConstraintVocabulary& vocabulary = model.constraint_vocabulary();
     ASSIGN_OR_RETURN(plan.constraints, constraints_->Acquire(vocabulary, key, count, compile));
     for (const std::unique_ptr<TextConstraint>& constraint : plan.constraints) {
-      const absl::Status status = constraint->Begin();
+      const absl::Status status = constraint->Begin(free);
       if (!status.ok()) return FieldError(param, status.message());
       if (constraint->complete()) return FieldError(param, "allows no text but the empty one");
     }
@@ -236,11 +240,13 @@ class Route {
     return absl::OkStatus();
   }
 
-  absl::Status Constrain(const LanguageModel& model, GenerationPlan& plan) {
+  absl::Status Constrain(const LanguageModel& model, TextConstraint::FreePart free,
+                         GenerationPlan& plan) {
     const Constraint& constraint = plan.options.constraint;
     if (constraint.kind == Constraint::Kind::kNone) return absl::OkStatus();
     return Constrain(
-        model, constraint.param, KeyOf(constraint), [&] { return GrammarOf(constraint); }, plan);
+        model, constraint.param, KeyOf(constraint), [&] { return GrammarOf(constraint); },
+        std::move(free), plan);
   }
 
   absl::Status Start(LanguageModel& model, GenerationPlan plan) {
@@ -288,8 +294,13 @@ class Route {
     ASSIGN_OR_RETURN(ChatRequest chat, ParseChatRequest(request_.body));
     ASSIGN_OR_RETURN(LanguageModel* const model, Model(chat.options.model));
     RETURN_IF_ERROR(CheckOptions(*model, chat.options));
-    if (chat.tool_choice.kind != ToolChoice::Kind::kNone) {
-      return UnsupportedField("tools", "calls of tools are not supported");
+    const std::string& own = chat.conversation.chat_template;
+    const TemplateFormat format =
+        FormatOfTemplate(own.empty() ? model->chat_template_source() : own);
+    if (chat.tool_choice.kind != ToolChoice::Kind::kNone && format.tools == ToolFormat::kNone) {
+      return UnsupportedField("tools",
+                              "the model's chat template has no calls of tools in a format of "
+                              "Hermes, Llama 3 or Mistral (--chat-template gives another)");
     }
     ASSIGN_OR_RETURN(const std::string text, Rendered(*model, chat.conversation));
     ASSIGN_OR_RETURN(std::vector<int32_t> tokens,
@@ -300,8 +311,62 @@ class Route {
     GenerationPlan plan = {.options = std::move(chat.options), .prompts = {}, .echoes = {}};
     plan.prompts.push_back(std::move(tokens));
     plan.chat = true;
-    RETURN_IF_ERROR(Constrain(*model, plan));
+    plan.format = OutputOf(chat, format, text);
+    plan.parallel_tool_calls = chat.parallel_tool_calls;
+    RETURN_IF_ERROR(ConstrainChat(*model, chat, format, plan));
     return Start(*model, std::move(plan));
+  }
+
+  // How the answer to a prompt is taken apart; nothing where it is all content.
+  static std::optional<OutputFormat> OutputOf(const ChatRequest& chat, const TemplateFormat& format,
+                                              absl::string_view prompt) {
+    const bool calls = chat.tool_choice.kind != ToolChoice::Kind::kNone;
+    if (!calls && format.reasoning_end.empty()) return std::nullopt;
+    OutputFormat output = {.tools = calls ? format.tools : ToolFormat::kNone,
+                           .reasoning_begin = format.reasoning_begin,
+                           .reasoning_end = format.reasoning_end};
+    output.reasoning_open =
+        !format.reasoning_begin.empty() &&
+        absl::EndsWith(absl::StripTrailingAsciiWhitespace(prompt), format.reasoning_begin);
+    for (const Tool& tool : chat.tools) output.tool_names.push_back(tool.name);
+    return output;
+  }
+
+  absl::Status ConstrainChat(const LanguageModel& model, const ChatRequest& chat,
+                             const TemplateFormat& format, GenerationPlan& plan) {
+    const Constraint& answer = plan.options.constraint;
+    // Where the prompt has begun the reasoning, what conforms comes behind it.
+    TextConstraint::FreePart free;
+    if (plan.format.has_value() && plan.format->reasoning_open) free.text = format.reasoning_end;
+    const bool forced = chat.tool_choice.kind == ToolChoice::Kind::kRequired ||
+                        chat.tool_choice.kind == ToolChoice::Kind::kNamed;
+    const bool strict = std::ranges::any_of(chat.tools, [](const Tool& t) { return t.strict; });
+    const bool any_answer = answer.kind == Constraint::Kind::kNone;
+    if (chat.tool_choice.kind == ToolChoice::Kind::kNone || (!forced && any_answer && !strict)) {
+      return Constrain(model, std::move(free), plan);
+    }
+    std::vector<Tool> tools = chat.tools;
+    if (chat.tool_choice.kind == ToolChoice::Kind::kNamed) {
+      std::erase_if(tools, [&](const Tool& tool) { return tool.name != chat.tool_choice.name; });
+    }
+    ToolGrammar grammar = {.format = format, .tools = tools, .parallel = chat.parallel_tool_calls};
+    if (!any_answer) {
+      if (answer.kind != Constraint::Kind::kJsonObject &&
+          answer.kind != Constraint::Kind::kJsonSchema) {
+        return UnsupportedField(answer.param, "not supported together with tools");
+      }
+      grammar.beside = BesideCalls::kJson;
+      grammar.answer = answer;
+    } else if (!forced && MarkerOf(format).empty()) {
+      grammar.beside = BesideCalls::kText;
+    } else if (!forced) {
+      // Nothing is asked of the text, reasoning or not, until the model calls.
+      grammar.behind_marker = true;
+      free = {.text = MarkerOf(format), .may_end = true};
+    }
+    return Constrain(
+        model, "tools", KeyOf(grammar),
+        [&] { return GrammarOf(grammar, model.constraint_vocabulary()); }, std::move(free), plan);
   }
 
   absl::Status Completion() {
@@ -327,7 +392,7 @@ class Route {
       if (completion.echo) plan.echoes.push_back(EchoOf(*model, prompt, tokens));
       plan.prompts.push_back(std::move(tokens));
     }
-    RETURN_IF_ERROR(Constrain(*model, plan));
+    RETURN_IF_ERROR(Constrain(*model, {}, plan));
     return Start(*model, std::move(plan));
   }
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "server/openai/constraints.h"
 #include "server/openai/errors.h"
 #include "server/openai/requests.h"
 
@@ -17,6 +18,18 @@ void CheckOptions(const GenerationOptions& options) {
   CHECK(options.stop.tokens_max.value_or(1) >= 0 && options.stop.tokens_min >= 0);
   for (const auto& [token, bias] : options.sampling.biases) {
     CHECK(token >= 0 && bias >= -100 && bias <= 100);
+  }
+}
+
+// Whatever it is, it compiles within its bounds or is refused.
+void CheckConstraint(const Constraint& constraint) {
+  if (constraint.kind == Constraint::Kind::kNone) return;
+  CHECK(!constraint.param.empty());
+  const auto grammar = GrammarOf(constraint);
+  if (grammar.ok()) {
+    CHECK((*grammar)->nodes().size() <= Grammar::kNodesMax);
+  } else {
+    CHECK(ToApiError(grammar.status()).status == 400);
   }
 }
 
@@ -34,6 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const absl::string_view body(reinterpret_cast<const char*>(data), size);
   if (const auto chat = ParseChatRequest(body); chat.ok()) {
     CheckOptions(chat->options);
+    CheckConstraint(chat->options.constraint);
     CHECK(!chat->conversation.messages.empty());
   } else {
     CheckRefused(chat.status());

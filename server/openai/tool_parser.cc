@@ -43,9 +43,25 @@ std::string TrimEnd(absl::string_view text) {
 
 constexpr absl::string_view kHermesBegin = "<tool_call>", kHermesEnd = "</tool_call>";
 constexpr absl::string_view kPythonTag = "<|python_tag|>";
-constexpr absl::string_view kMistralMarker = "[TOOL_CALLS]";
+constexpr absl::string_view kMistralMarker = "[TOOL_CALLS]", kMistralArguments = "[ARGS]";
 
 }  // namespace
+
+bool IsMarker(const OutputFormat& format, absl::string_view text) {
+  if (text.empty()) return false;
+  if (text == format.reasoning_begin || text == format.reasoning_end) return true;
+  switch (format.tools) {
+    case ToolFormat::kHermes:
+      return text == kHermesBegin || text == kHermesEnd;
+    case ToolFormat::kLlama3:
+      return text == kPythonTag;
+    case ToolFormat::kMistral:
+      return text == kMistralMarker || text == kMistralArguments;
+    case ToolFormat::kNone:
+      break;
+  }
+  return false;
+}
 
 void OutputDelta::Clear() {
   content.clear();

@@ -32,6 +32,9 @@ struct OutputFormat {
   std::vector<std::string> tool_names;
 };
 
+// Whether a special token of this text says something in the format, and is no mere control token.
+bool IsMarker(const OutputFormat& format, absl::string_view text);
+
 struct OutputDelta {
   std::string content;
   std::string reasoning;
@@ -85,6 +88,8 @@ class OutputParser {
   void Finish(OutputDelta& out);
 
   int32_t calls() const { return calls_; }
+  // Within the reasoning.
+  bool is_reasoning() const { return state_ == State::kReasoning; }
 
  private:
   enum class State : uint8_t {

@@ -140,7 +140,7 @@ class OpenAiTest(unittest.TestCase):
         for options, part in (
             ({"temperature": -1}, "temperature"),
             ({"max_tokens": 100000}, "limit 512"),
-            ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
+            ({"tools": [{"type": "function", "function": {"name": "f"}}]}, "chat template"),
             ({"response_format": {"type": "xml"}}, "response_format"),
             ({"stop": ["x"] * 99}, "stop"),
         ):
