@@ -13,6 +13,9 @@ void Generation::Begin(std::span<const int32_t> prompt, int32_t context_tokens,
   CHECK(size >= 1 && stop.tokens_max >= 1 && size + stop.tokens_max <= context_tokens);
   sequence_.Begin(prompt, size + stop.tokens_max, 0, root);
   sequence_.context = this;
+  CHECK(priority >= -kPriorityMax && priority <= kPriorityMax);
+  sequence_.level = priority + kPriorityMax;
+  sequence_.client = client;
   // What may come next is known only once the last token is.
   sequence_.waits_for_host = constraint != nullptr;
   if (sampling.prompt_logprobs >= 0) sequence_.logits_begin = 0;
@@ -100,6 +103,8 @@ absl::StatusOr<GenerationHandle> GenerationPool::Acquire() {
   generation.stop = {};
   generation.constraint = nullptr;
   generation.times = {};
+  generation.priority = 0;
+  generation.client = 0;
   generation.context = nullptr;
   return Adopt(&generation);
 }

@@ -51,6 +51,7 @@ struct StopConditions {
   std::vector<int32_t> tokens;     // end the answer and are part of it
   std::vector<std::string> texts;  // likewise, wherever they begin and end in tokens
 };
+inline constexpr int32_t kPriorityMax = 8;
 inline constexpr size_t kStopTextsMax = 16;
 inline constexpr size_t kStopTextBytesMax = 512;
 
@@ -100,6 +101,8 @@ class Generation {
   StopConditions stop;
   // What the answer must conform to, at its beginning and not complete; or null.
   std::unique_ptr<TextConstraint> constraint;
+  int32_t priority = 0;     // smaller comes first; from -kPriorityMax to kPriorityMax
+  uint64_t client = 0;      // who asks: texts that wait take turns by client
   void* context = nullptr;  // the server's own
   GenerationTimes times;
 

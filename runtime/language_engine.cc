@@ -34,7 +34,7 @@ LanguageEngine::LanguageEngine(LanguageEngineOptions options)
       blocks_(options_.kv_blocks),
       scheduler_({.sequences_max = options_.sequences_max,
                   .waiting_max = options_.waiting_max,
-                  .levels = 1,
+                  .levels = 2 * kPriorityMax + 1,
                   .step_tokens_max =
                       std::max(options_.step_tokens_max, options_.sequences_max + kBlockTokens),
                   .sequence_tokens_max = options_.context_tokens},

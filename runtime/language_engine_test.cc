@@ -55,11 +55,12 @@ void ExpectWhole(const Kept& kept) {
 }
 
 GenerationHandle Make(LanguageFixture& fixture, Kept& kept, std::vector<int32_t> prompt,
-                      int32_t tokens_max, const SamplingParameters& sampling = {.temperature = 0}) {
+                      int32_t tokens_max, const SamplingParameters& sampling = {.temperature = 0},
+                      uint64_t client = 0, int32_t priority = 0) {
   const StopConditions stop = {.tokens_max = tokens_max};
   kept.text = ExpectedToyText(prompt, sampling, stop);
   kept.prompt_size = prompt.size();
-  GenerationHandle generation = fixture.MakeGeneration(prompt, stop, sampling);
+  GenerationHandle generation = fixture.MakeGeneration(prompt, stop, sampling, client, priority);
   generation->context = &kept;
   return generation;
 }
@@ -95,14 +96,12 @@ TEST(LanguageEngineTest, AClientWithAThousandRequestsDoesNotHoldUpOneWithOne) {
   LanguageFixture fixture({.sequences_max = 4, .waiting_max = 1100});
   std::vector<Kept> many(1000);
   for (Kept& one : many) {
-    GenerationHandle generation = Make(fixture, one, {1, 2, 3}, 10);
-    generation->sequence().client = 1;
+    GenerationHandle generation = Make(fixture, one, {1, 2, 3}, 10, {.temperature = 0}, 1);
     ASSERT_TRUE(fixture.engine->Submit(generation).ok());
   }
   for (int i = 0; i < 20; ++i) fixture.engine->Turn();
   Kept single;
-  GenerationHandle generation = Make(fixture, single, {4, 5}, 10);
-  generation->sequence().client = 2;
+  GenerationHandle generation = Make(fixture, single, {4, 5}, 10, {.temperature = 0}, 2);
   ASSERT_TRUE(fixture.engine->Submit(generation).ok());
   const int64_t before = fixture.engine->counters().steps;
   int over = 0;
@@ -116,6 +115,26 @@ TEST(LanguageEngineTest, AClientWithAThousandRequestsDoesNotHoldUpOneWithOne) {
   EXPECT_LT(over, 30);
   TurnUntilOver(fixture, 1001 - over);
   for (const Kept& one : many) ExpectWhole(one);
+}
+
+TEST(LanguageEngineTest, ASmallerPriorityComesFirstAndMakesOthersGiveWay) {
+  LanguageFixture fixture({.sequences_max = 2});
+  std::vector<Kept> kept(5);
+  for (size_t i = 0; i < 4; ++i) {
+    GenerationHandle generation = Make(fixture, kept[i], {1, static_cast<int32_t>(i)}, 60);
+    ASSERT_TRUE(fixture.engine->Submit(generation).ok());
+  }
+  for (int i = 0; i < 10; ++i) fixture.engine->Turn();
+  GenerationHandle generation = Make(fixture, kept[4], {2, 2}, 10, {.temperature = 0}, 0, -3);
+  ASSERT_TRUE(fixture.engine->Submit(generation).ok());
+  while (!kept[4].status.has_value()) {
+    fixture.engine->Turn();
+    TakeNews(fixture);
+  }
+  for (size_t i = 0; i < 4; ++i) EXPECT_FALSE(kept[i].status.has_value());
+  TurnUntilOver(fixture, 4);
+  for (const Kept& one : kept) ExpectWhole(one);
+  EXPECT_GT(fixture.engine->counters().sequences.preemptions, 0u);
 }
 
 TEST(LanguageEngineTest, ACancelFreesTheBlocksWithinOneStep) {
@@ -153,8 +172,8 @@ class Busy {
       prompt.push_back(thread);
       GenerationHandle generation =
           Make(fixture_, kept, std::move(prompt), static_cast<int32_t>(1 + random() % 80),
-               {.temperature = static_cast<float>(random() % 2), .seed = random()});
-      generation->sequence().client = static_cast<uint64_t>(thread);
+               {.temperature = static_cast<float>(random() % 2), .seed = random()},
+               static_cast<uint64_t>(thread));
       const GenerationTag tag = generation->tag();
       if (!fixture_.engine->Submit(generation).ok()) {
         ++refused_;

@@ -173,9 +173,10 @@ class Simulation {
     const StopConditions stop = MakeStop(sent.prompt_size);
     const SamplingParameters sampling = MakeSampling();
     sent.text = ExpectedToyText(prompt, sampling, stop);
-    GenerationHandle generation = fixture_.MakeGeneration(prompt, stop, sampling);
+    GenerationHandle generation =
+        fixture_.MakeGeneration(prompt, stop, sampling, static_cast<uint64_t>(Between(0, 3)),
+                                std::max(Between(-4, kPriorityMax), 0));
     generation->context = &sent;
-    generation->sequence().client = static_cast<uint64_t>(Between(0, 3));
     if (Between(0, 5) == 0) {
       sent.deadline = clock_.NowNanos() + Between(0, 2000) * kMillis;
       generation->sequence().deadline_nanos = sent.deadline;

@@ -70,12 +70,15 @@ class LanguageFixture {
 
   // Greedy unless `sampling` says so.
   GenerationHandle MakeGeneration(std::span<const int32_t> prompt, const StopConditions& stop,
-                                  SamplingParameters sampling = {.temperature = 0}) {
+                                  SamplingParameters sampling = {.temperature = 0},
+                                  uint64_t client = 0, int32_t priority = 0) {
     auto acquired = generations.Acquire();
     CHECK_OK(acquired);
     GenerationHandle generation = *std::move(acquired);
     generation->sampling = std::move(sampling);
     generation->stop = stop;
+    generation->client = client;
+    generation->priority = priority;
     generation->Begin(prompt, engine->options().context_tokens, RootHash(1, ""));
     return generation;
   }

@@ -152,6 +152,9 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpServer::State> server, HttpWo
   worker_.connections.insert(this);
   server_.connections.fetch_add(1, std::memory_order_relaxed);
   progress_nanos_ = RealClock().NowNanos();
+  error_code gone;
+  const tcp::endpoint peer = socket_.remote_endpoint(gone);
+  if (!gone) peer_ = peer.address().to_string();
 }
 
 void HttpConnection::Answer(std::shared_ptr<HttpConnection> self, uint64_t sequence,
@@ -436,6 +439,7 @@ void HttpConnection::Dispatch() {
                                  std::string(value.data(), value.size()));
   }
   request.body = std::move(message.body());
+  request.peer = peer_;
   request.claim = std::exchange(claim_, {});
   request.arrival_nanos = request_nanos_;
   pending.coding = AcceptedCoding(request.Header("accept-encoding"));

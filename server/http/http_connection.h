@@ -193,6 +193,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpServer::State& server_;
   HttpWorker& worker_;
   boost::asio::ip::tcp::socket socket_;
+  std::string peer_;  // its address
   boost::beast::flat_buffer buffer_;
   std::vector<char> apart_;
   std::optional<Parser> parser_;

@@ -33,6 +33,7 @@ struct HttpRequest {
   std::string query;  // without '?'
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case, as they came
   std::string body;
+  std::string peer;           // the client's address, without its port
   int64_t arrival_nanos = 0;  // monotonic: its first byte was read
   ByteBudget::Claim claim;    // on the bytes of `body`
 

@@ -17,6 +17,7 @@ namespace {
 // A stream's tokens wait while so much of it is not read yet, and go on below the lower mark.
 constexpr size_t kSlowClientBytes = 64 << 10;
 constexpr size_t kReadAgainBytes = 16 << 10;
+static_assert(kRequestPriorityMax == kPriorityMax);
 
 uint64_t RandomNumber();
 
@@ -131,6 +132,8 @@ absl::Status OpenAiCall::FillGeneration(Generation& generation, size_t index) co
   }
   const BlockHash root =
       o.cache_salt.empty() ? model_.root() : RootHash(model_.root().low, o.cache_salt);
+  generation.priority = o.priority;
+  generation.client = plan_.client;
   generation.Begin(prompt, model_.context_tokens(), root);
   if (o.timeout_seconds.has_value()) {
     generation.sequence().deadline_nanos =

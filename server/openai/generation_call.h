@@ -36,6 +36,7 @@ struct GenerationPlan {
   // How what the model writes is taken apart; null: it is all content.
   std::optional<OutputFormat> format;
   bool parallel_tool_calls = true;  // false: no call but the first is told
+  uint64_t client = 0;              // Generation::client
   // What each text must conform to, begun; or none. And who takes it back.
   std::vector<std::unique_ptr<TextConstraint>> constraints;
   std::function<void(std::unique_ptr<TextConstraint>)> take_back;

@@ -287,7 +287,7 @@ void ReadGenerationOptions(JsonFields& fields, GenerationOptions& options) {
   if (options.sampling.prompt_logprobs >= 0 && options.stream) {
     fields.Fail(UnsupportedField(fields.Path("prompt_logprobs"), "not supported in a stream"));
   }
-  fields.Int("priority", std::numeric_limits<int32_t>::min(), kInt32Max, options.priority);
+  fields.Int("priority", -kRequestPriorityMax, kRequestPriorityMax, options.priority);
   if (fields.Find("timeout") != nullptr) {
     float seconds = 0;
     fields.Float("timeout", 0.001, kTimeoutSecondsMax, seconds);

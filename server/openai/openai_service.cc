@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
+#include "runtime/block_hash.h"
 #include "server/answers.h"
 #include "server/openai/constraints.h"
 #include "server/openai/errors.h"
@@ -249,7 +250,16 @@ class Route {
         std::move(free), plan);
   }
 
+  // Who asks, for whose texts others do not wait: by what the request says of it, its key, or where
+  // it comes from.
+  uint64_t ClientOf(const GenerationOptions& options) const {
+    if (!options.user.empty()) return RootHash(1, options.user).low;
+    const absl::string_view key = request_.Header("authorization");
+    return key.empty() ? RootHash(3, request_.peer).low : RootHash(2, key).low;
+  }
+
   absl::Status Start(LanguageModel& model, GenerationPlan plan) {
+    plan.client = ClientOf(plan.options);
     OpenAiCall::Start(
         std::make_shared<OpenAiCall>(&models_, &model, std::move(plan), std::move(reply_)));
     return absl::OkStatus();

@@ -28,6 +28,7 @@ inline constexpr int32_t kChoicesMax = 128;
 inline constexpr size_t kRequestStopTextsMax = 16;
 inline constexpr size_t kRequestStopTextBytesMax = 512;
 inline constexpr int32_t kRequestLogprobsMax = 20;
+inline constexpr int32_t kRequestPriorityMax = 8;  // and its negative
 inline constexpr size_t kToolsMax = 128;
 inline constexpr size_t kPromptsMax = 2048;
 inline constexpr size_t kLogitBiasesMax = 1024;

@@ -323,6 +323,7 @@ TEST(ChatRequestTest, RefusesValuesBeyondTheirLimits) {
       {"max_completion_tokens", {"-1", "2147483648"}},
       {"min_tokens", {"-1"}},
       {"prompt_logprobs", {"-1", "21"}},
+      {"priority", {"-9", "9"}},
       {"timeout", {"0", "-1", "100000"}},
       {"logit_bias", {R"({"1": 100.5})", R"({"1": -101})", R"({"1": 1, "01": 2})"}},
   };
