@@ -109,13 +109,18 @@ int32_t GrammarMatcher::StateOf(Places places, bool can_end) {
   return AddState(std::move(places), can_end);
 }
 
-int32_t GrammarMatcher::Step(int32_t state, uint8_t byte) {
-  if (states_[state]->next == nullptr) {
-    states_[state]->next = std::make_unique<std::array<int32_t, 256>>();
-    states_[state]->next->fill(kUnknown);
-    bytes_ += sizeof(*states_[state]->next);
+std::array<int32_t, 256>& GrammarMatcher::StepsOf(int32_t state) {
+  std::unique_ptr<std::array<int32_t, 256>>& steps = states_[state]->next;
+  if (steps == nullptr) {
+    steps = std::make_unique<std::array<int32_t, 256>>();
+    steps->fill(kUnknown);
+    bytes_ += sizeof(*steps);
   }
-  const int32_t known = (*states_[state]->next)[byte];
+  return *steps;
+}
+
+int32_t GrammarMatcher::Step(int32_t state, uint8_t byte) {
+  const int32_t known = StepsOf(state)[byte];
   if (known != kUnknown) return known;
   work_ += states_[state]->places.size();
   if (work_ > kWorkMax) exhausted_ = true;
@@ -160,20 +165,28 @@ absl::StatusOr<std::span<const uint64_t>> GrammarMatcher::Mask() {
   if (bytes_ > kKeptBytesMax) DropStates();
   work_ = 0;
   std::vector<uint64_t> mask((trie_.vocabulary_size() + 63) / 64 + 1);
-  // The states along the way down to a node.
+  // The states along the way down to a node, and what is known of the steps from them.
   std::vector<int32_t> way(trie_.depth_max() + 1);
+  std::vector<const std::array<int32_t, 256>*> steps(trie_.depth_max() + 1);
   way[0] = current_;
+  steps[0] = &StepsOf(current_);
   const std::span<const TokenTrie::Node> nodes = trie_.nodes();
   for (uint32_t i = 0; i + 1 < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
-    const int32_t next = Step(way[node.depth], node.byte);
-    if (exhausted_) return Exhausted();
+    int32_t next = (*steps[node.depth])[node.byte];
+    if (next == kUnknown) {
+      next = Step(way[node.depth], node.byte);
+      if (exhausted_) return Exhausted();
+    }
     if (next == kDead) {
       i = node.end;
       continue;
     }
-    way[node.depth + 1] = next;
     ++i;
+    if (node.end > i) {
+      way[node.depth + 1] = next;
+      steps[node.depth + 1] = &StepsOf(next);
+    }
     for (uint32_t t = node.first_token; t < nodes[i].first_token; ++t) {
       const uint32_t token = trie_.tokens()[t];
       mask[token / 64] |= uint64_t{1} << (token % 64);

@@ -84,6 +84,8 @@ class GrammarMatcher {
   int32_t AddState(Places places, bool can_end);
   // kDead where there is no way on and no end.
   int32_t StateOf(Places places, bool can_end);
+  // By byte: what Step has found out. Stays where it is.
+  std::array<int32_t, 256>& StepsOf(int32_t state);
   int32_t Step(int32_t state, uint8_t byte);
   // The state at the beginning, with no calls around it.
   int32_t AddStart();

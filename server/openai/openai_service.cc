@@ -359,7 +359,10 @@ class Route {
     if (chat.tool_choice.kind == ToolChoice::Kind::kNamed) {
       std::erase_if(tools, [&](const Tool& tool) { return tool.name != chat.tool_choice.name; });
     }
-    ToolGrammar grammar = {.format = format, .tools = tools, .parallel = chat.parallel_tool_calls};
+    // A tool that is named is called once.
+    const bool parallel =
+        chat.parallel_tool_calls && chat.tool_choice.kind != ToolChoice::Kind::kNamed;
+    ToolGrammar grammar = {.format = format, .tools = tools, .parallel = parallel};
     if (!any_answer) {
       if (answer.kind != Constraint::Kind::kJsonObject &&
           answer.kind != Constraint::Kind::kJsonSchema) {

@@ -124,8 +124,9 @@ class ToolsTest(unittest.TestCase):
                     template,
                     tools=[WEATHER, CLOCK],
                     tool_choice={"type": "function", "function": {"name": "clock.now"}},
-                    parallel_tool_calls=False,
                 ).choices[0]
+                self.assertEqual("tool_calls", choice.finish_reason)
+                self.assertEqual(1, len(choice.message.tool_calls))
                 self.assertEqual("clock.now", choice.message.tool_calls[0].function.name)
                 self.check_call(choice.message.tool_calls[0])
 
