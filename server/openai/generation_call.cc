@@ -120,6 +120,9 @@ absl::Status OpenAiCall::FillGeneration(Generation& generation, size_t index) co
                          .biases = o.sampling.biases,
                          .logprobs = o.sampling.logprobs,
                          .prompt_logprobs = o.sampling.prompt_logprobs};
+  if (!plan_.echoes.empty()) {
+    generation.sampling.prompt_logprobs = std::max(o.sampling.prompt_logprobs, o.sampling.logprobs);
+  }
   const auto size = static_cast<int32_t>(prompt.size());
   const int32_t room = model_.context_tokens() - size;
   generation.stop.tokens_max = o.stop.tokens_max.value_or(room);
@@ -233,19 +236,41 @@ TokenLogprobs OpenAiCall::Logprobs(Choice& choice, const GeneratedToken& token,
           .top = *choice.likely.back()};
 }
 
-void OpenAiCall::AddPromptLogprobs(size_t index) {
+std::vector<TokenLogprobs> OpenAiCall::PromptLogprobs(size_t index, int32_t count) {
   Choice& choice = choices_[index];
-  if (plan_.options.sampling.prompt_logprobs < 0) return;
+  std::vector<TokenLogprobs> logprobs;
+  if (count < 0) return logprobs;
   const std::vector<int32_t>& prompt =
       plan_.prompts[index / static_cast<size_t>(plan_.options.choices)];
   // Of the first token nothing is known.
-  choice.prompt_logprobs.push_back(
+  logprobs.push_back(
       {.chosen = {.text = model_.tokenizer().TokenBytes(prompt[0]), .token = prompt[0]},
        .top = {}});
   const std::span<const GeneratedToken> tokens = choice.generation->prompt_tokens();
   for (size_t i = 0; i < tokens.size(); ++i) {
-    choice.prompt_logprobs.push_back(
-        Logprobs(choice, tokens[i], choice.generation->prompt_likely(i)));
+    logprobs.push_back(Logprobs(
+        choice, tokens[i], choice.generation->prompt_likely(i).first(static_cast<size_t>(count))));
+  }
+  return logprobs;
+}
+
+void OpenAiCall::BeginChoice(size_t index) {
+  Choice& choice = choices_[index];
+  const SamplingOptions& sampling = plan_.options.sampling;
+  choice.prompt_logprobs = PromptLogprobs(index, sampling.prompt_logprobs);
+  // An echo is part of the answer, and its log-probabilities are of the answer's.
+  const std::vector<TokenLogprobs> echoed = plan_.echoes.empty()
+                                                ? std::vector<TokenLogprobs>()
+                                                : PromptLogprobs(index, sampling.logprobs);
+  if (!plan_.options.stream) {
+    choice.logprobs = echoed;
+    return;
+  }
+  BeginStream();
+  if (plan_.chat) chat_chunks_->Role(static_cast<int32_t>(index), Usage(), out_);
+  if (!plan_.echoes.empty()) {
+    AppendDelta(index, plan_.echoes[index / static_cast<size_t>(plan_.options.choices)], echoed,
+                {});
   }
 }
 
@@ -288,22 +313,12 @@ void OpenAiCall::KeepParsed(Choice& choice, OutputDelta& delta) const {
 
 void OpenAiCall::Add(size_t index, const Generation::News& news) {
   Choice& choice = choices_[index];
+  if (!std::exchange(choice.begun, true)) BeginChoice(index);
+  if (plan_.echo_only) return;
   ++choice.tokens;
   std::vector<TokenLogprobs> logprobs;
   if (plan_.options.sampling.logprobs >= 0) {
     logprobs.push_back(Logprobs(choice, news.token, news.likely));
-  }
-  if (!choice.begun) {
-    choice.begun = true;
-    AddPromptLogprobs(index);
-    if (plan_.options.stream) {
-      BeginStream();
-      if (plan_.chat) chat_chunks_->Role(static_cast<int32_t>(index), Usage(), out_);
-      if (!plan_.echoes.empty()) {
-        AppendDelta(index, plan_.echoes[index / static_cast<size_t>(plan_.options.choices)], {},
-                    {});
-      }
-    }
   }
   const bool may_stop = choice.tokens > plan_.options.stop.tokens_min;
   const absl::string_view text = choice.stop->Add(TextOf(choice, news.token.token), may_stop);
@@ -349,6 +364,7 @@ stampmill::Finish OpenAiCall::FinishOf(const Choice& choice) const {
   if (called && choice.over->reason != FinishReason::kLength) {
     return {.reason = "tool_calls", .stop_token = -1, .stop_text = ""};
   }
+  if (plan_.echo_only) return {.reason = "length", .stop_token = -1, .stop_text = ""};
   switch (choice.over->reason) {
     case FinishReason::kLength:
       return {.reason = "length", .stop_token = -1, .stop_text = ""};

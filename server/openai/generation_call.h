@@ -33,6 +33,7 @@ struct GenerationPlan {
   std::vector<std::vector<int32_t>> prompts;  // `options.choices` texts of each
   std::vector<std::string> echoes;            // before each prompt's answers; or none
   bool chat = false;
+  bool echo_only = false;  // of the one token that is chosen nothing is told
   // How what the model writes is taken apart; null: it is all content.
   std::optional<OutputFormat> format;
   bool parallel_tool_calls = true;  // false: no call but the first is told
@@ -91,7 +92,10 @@ class OpenAiCall : public GenerationCall {
   std::string TextOf(Choice& choice, int32_t token) const;
   TokenLogprobs Logprobs(Choice& choice, const GeneratedToken& token,
                          std::span<const LikelyToken> likely) const;
-  void AddPromptLogprobs(size_t index);
+  // `count`: of how many of the likeliest tokens; -1: nothing.
+  std::vector<TokenLogprobs> PromptLogprobs(size_t index, int32_t count);
+  // What comes before the first token of a choice.
+  void BeginChoice(size_t index);
   stampmill::Finish FinishOf(const Choice& choice) const;
   TokenUsage Usage() const;
 

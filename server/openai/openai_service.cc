@@ -387,6 +387,9 @@ class Route {
     ASSIGN_OR_RETURN(LanguageModel* const model, Model(completion.options.model));
     RETURN_IF_ERROR(CheckOptions(*model, completion.options));
     GenerationPlan plan = {.options = completion.options, .prompts = {}, .echoes = {}};
+    // A step chooses a token: there is no text of none.
+    plan.echo_only = completion.options.stop.tokens_max == 0;
+    if (plan.echo_only) plan.options.stop.tokens_max = 1;
     for (Prompt& prompt : completion.prompts) {
       std::vector<int32_t> tokens = std::move(prompt.tokens);
       if (prompt.is_tokens) {
@@ -401,7 +404,7 @@ class Route {
           tokens.push_back(*model->tokenizer().bos());
         }
       }
-      RETURN_IF_ERROR(CheckLength(*model, tokens.size(), completion.options, "prompt"));
+      RETURN_IF_ERROR(CheckLength(*model, tokens.size(), plan.options, "prompt"));
       if (completion.echo) plan.echoes.push_back(EchoOf(*model, prompt, tokens));
       plan.prompts.push_back(std::move(tokens));
     }

@@ -105,6 +105,42 @@ class OpenAiTest(unittest.TestCase):
             self.assertEqual(entry.logprob, entry.top_logprobs[0].logprob)
             self.assertGreaterEqual(entry.top_logprobs[0].logprob, entry.top_logprobs[1].logprob)
 
+    def test_an_echo_has_the_logprobs_of_the_prompt(self):
+        first = self.complete(max_tokens=12, logprobs=2, echo=True).choices[0]
+        self.assertTrue(first.text.startswith("abc"))
+        told = first.logprobs
+        self.assertIsNone(told.token_logprobs[0])
+        self.assertIsNone(told.top_logprobs[0])
+        self.assertEqual(["a", "b", "c"], told.tokens[:3])
+        self.assertEqual([0, 1, 2, 3], told.text_offset[:4])
+        named = self.complete(
+            max_tokens=12, logprobs=0, echo=True, extra_body={"return_tokens_as_token_ids": True}
+        )
+        ids = [int(token.removeprefix("token_id:")) for token in named.choices[0].logprobs.tokens]
+        self.assertGreater(len(ids), 3)
+        # The same tokens as a prompt, of which nothing is continued.
+        again = self.complete(
+            ids, max_tokens=0, logprobs=2, echo=True, extra_body={"prompt_logprobs": 1}
+        )
+        choice = again.choices[0]
+        self.assertEqual(0, again.usage.completion_tokens)
+        self.assertEqual("length", choice.finish_reason)
+        self.assertEqual(first.text, choice.text)
+        self.assertEqual(told.token_logprobs, choice.logprobs.token_logprobs)
+        self.assertEqual(told.top_logprobs, choice.logprobs.top_logprobs)
+        self.assertIsNone(choice.prompt_logprobs[0])
+        for entry, token, logprob in zip(
+            choice.prompt_logprobs[1:], ids[1:], told.token_logprobs[1:], strict=True
+        ):
+            self.assertEqual(logprob, entry[str(token)]["logprob"])
+            self.assertIn(1, [likely["rank"] for likely in entry.values()])
+            self.assertLessEqual(len(entry), 2)
+        chunks = self.complete(max_tokens=12, logprobs=2, echo=True, stream=True)
+        columns = [c.choices[0].logprobs for c in chunks if c.choices and c.choices[0].logprobs]
+        self.assertEqual(
+            told.token_logprobs, [value for column in columns for value in column.token_logprobs]
+        )
+
     def test_stop_texts_end_and_are_left_out(self):
         whole = self.complete(max_tokens=32).choices[0].text
         letters = [c for c in whole if ord(c) < 128 and c.isprintable()]
