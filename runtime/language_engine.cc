@@ -31,6 +31,7 @@ LanguageEngine::LanguageEngine(LanguageEngineOptions options)
     : options_(std::move(options)),
       inbox_(static_cast<size_t>(options_.generations->capacity())),
       news_(static_cast<size_t>(options_.generations->capacity())),
+      statistics_(options_.context_tokens),
       blocks_(options_.kv_blocks),
       scheduler_({.sequences_max = options_.sequences_max,
                   .waiting_max = options_.waiting_max,
@@ -347,6 +348,7 @@ bool LanguageEngine::FinishStep() {
     nanos_of_token_ = nanos_of_token_ == 0 ? nanos : 0.75 * nanos_of_token_ + 0.25 * nanos;
   }
   ++steps_;
+  const int64_t told_before = prompt_tokens_ + generated_tokens_;
   for (StepEntry& entry : batch.entries) {
     if (entry.sequence == nullptr) continue;
     prompt_tokens_ +=
@@ -362,6 +364,7 @@ bool LanguageEngine::FinishStep() {
     TakeToken(*static_cast<Generation*>(entry.sequence->context),
               static_cast<size_t>(entry.outputs_begin + entry.outputs - 1));
   }
+  statistics_.AddStep(prompt_tokens_ + generated_tokens_ - told_before);
   return true;
 }
 
@@ -400,10 +403,10 @@ void LanguageEngine::TakeToken(Generation& generation, size_t row) {
   const GeneratedToken token = {results_.tokens[row], results_.logprobs[row],
                                 results_.token_ranks[row]};
   ++generated_tokens_;
-  generation.times.last_token = Now();
-  if (generation.times.first_token == 0) {
-    generation.times.first_token = generation.times.last_token;
-  }
+  const int64_t now = Now();
+  statistics_.AddToken(generation.times, now);
+  generation.times.last_token = now;
+  if (generation.times.first_token == 0) generation.times.first_token = now;
   CountSeen(generation, token.token);
   generation.Put(token, LikelyTokens(row, generation.sampling.logprobs),
                  LikelyLogprobs(row, generation.sampling.logprobs));
@@ -493,6 +496,7 @@ void LanguageEngine::Finish(Generation& generation, absl::Status status, FinishR
   generation.times.end = Now();
   generation.status = std::move(status);
   generation.reason = reason;
+  statistics_.AddText(generation);
   Announce(generation, Generation::kAnnounced | Generation::kOver);
   in_flight_.fetch_sub(1, std::memory_order_seq_cst);
 }

@@ -25,6 +25,7 @@
 #include "devices/device.h"
 #include "runtime/block_pool.h"
 #include "runtime/generation.h"
+#include "runtime/generation_statistics.h"
 #include "runtime/language_step.h"
 #include "runtime/model.h"
 #include "runtime/ring.h"
@@ -96,6 +97,8 @@ class LanguageEngine {
   const LanguageEngineOptions& options() const { return options_; }
   // Any thread; a moment's picture.
   LanguageEngineCounters counters() const;
+  // Thread-safe.
+  GenerationStatistics& statistics() { return statistics_; }
 
  private:
   explicit LanguageEngine(LanguageEngineOptions options);
@@ -136,6 +139,7 @@ class LanguageEngine {
   std::atomic<bool> draining_{false}, stopping_{false}, look_for_cancels_{false},
       look_for_room_{false};
   std::thread thread_;
+  GenerationStatistics statistics_;
 
   // The engine thread's.
   BlockPool blocks_;

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/clock.h"
 #include "gtest/gtest.h"
+#include "runtime/generation_statistics.h"
 #include "runtime/testing/language_fixture.h"
 
 namespace stampmill {
@@ -241,6 +243,68 @@ TEST(LanguageEngineTest, AStopInTheMiddleEndsEveryTextOnce) {
     ends += count;
   }
   EXPECT_EQ(ends + busy.refused(), Busy::kThreads * Busy::kTexts);
+}
+
+// By bucket, all of them.
+uint64_t Count(const Histogram& histogram) {
+  uint64_t count = 0;
+  for (const uint64_t each : histogram.Read().counts) count += each;
+  return count;
+}
+
+TEST(LanguageEngineTest, CountsHowTextsEndAndWhatTheyTook) {
+  SimulatedClock clock;
+  LanguageFixture fixture({.clock = &clock});
+  std::vector<Kept> kept(2);
+  GenerationHandle whole = Make(fixture, kept[0], {1, 2, 3}, 4);
+  GenerationHandle left = Make(fixture, kept[1], {2, 3}, 40);
+  clock.Advance(1'000'000);
+  ASSERT_TRUE(fixture.engine->Submit(whole).ok());
+  const GenerationTag tag = left->tag();
+  ASSERT_TRUE(fixture.engine->Submit(left).ok());
+  TurnUntilOver(fixture, 1);
+  const int64_t steps = fixture.engine->counters().steps;
+  fixture.engine->Cancel(tag);
+  TurnUntilOver(fixture, 1);
+  // Its blocks rest while the step runs that it was in, and no longer.
+  while (fixture.engine->counters().blocks_used > 0) {
+    const uint32_t seen = fixture.engine->waker().epoch();
+    if (!fixture.engine->Turn()) fixture.engine->waker().WaitUntil(seen, kNoDeadline);
+  }
+  EXPECT_LE(fixture.engine->counters().steps, steps + 1);
+  const GenerationStatistics& statistics = fixture.engine->statistics();
+  EXPECT_EQ(statistics.texts(TextOutcome::kLength), 1U);
+  EXPECT_EQ(statistics.texts(TextOutcome::kAbort), 1U);
+  EXPECT_EQ(statistics.texts(TextOutcome::kStop) + statistics.texts(TextOutcome::kError), 0U);
+  // Times of texts that ended well; tokens and steps of all.
+  for (const Histogram* histogram :
+       {&statistics.e2e_latency, &statistics.queue_time, &statistics.decode_time,
+        &statistics.prefill_time, &statistics.inference_time, &statistics.time_per_output_token}) {
+    EXPECT_EQ(Count(*histogram), 1U);
+  }
+  EXPECT_EQ(Count(statistics.time_to_first_token), 2U);
+  EXPECT_EQ(Count(statistics.inter_token_latency) + 2, kept[0].got.size() + kept[1].got.size());
+  EXPECT_EQ(statistics.prompt_tokens.Read().sum, 3);
+  EXPECT_EQ(statistics.generation_tokens.Read().sum, 4);
+  EXPECT_EQ(statistics.tokens_max.Read().sum, 4);
+  const LanguageEngineCounters counters = fixture.engine->counters();
+  EXPECT_EQ(statistics.iteration_tokens.Read().sum,
+            counters.prompt_tokens + counters.generated_tokens);
+  EXPECT_EQ(Count(statistics.iteration_tokens), static_cast<uint64_t>(counters.steps));
+}
+
+TEST(HistogramTest, ABoundIsPartOfItsBucket) {
+  Histogram histogram({1, 10, 100});
+  for (const int64_t value : {0, 1, 2, 10, 11, 1000}) histogram.Observe(value);
+  const Histogram::Snapshot snapshot = histogram.Read();
+  EXPECT_EQ(snapshot.counts, (std::vector<uint64_t>{2, 2, 1, 1}));
+  EXPECT_EQ(snapshot.sum, 1024);
+}
+
+TEST(GenerationStatisticsTest, BoundsOfTokensEndWithTheContext) {
+  EXPECT_EQ(GenerationStatistics(100).prompt_tokens.bounds(),
+            (std::vector<int64_t>{1, 2, 5, 10, 20, 50, 100}));
+  EXPECT_EQ(GenerationStatistics(99).prompt_tokens.bounds().back(), 50);
 }
 
 }  // namespace

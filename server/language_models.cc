@@ -17,6 +17,11 @@ LanguageModels::LanguageModels(LanguageModelOptions common) : common_(std::move(
 LanguageModels::~LanguageModels() { Stop(); }
 
 absl::Status LanguageModels::Load(const std::string& name, const std::string& path) {
+  {
+    // Before it costs anything; asked again when it is there.
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(CheckFree(name));
+  }
   LanguageModelOptions options = common_;
   options.name = name;
   options.path = path;

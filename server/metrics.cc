@@ -14,12 +14,16 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/file.h"
+#include "runtime/generation_statistics.h"
+#include "runtime/language_engine.h"
+#include "runtime/language_model.h"
 #include "server/answers.h"
 
 namespace stampmill {
 
 constexpr auto kCounter = prometheus::MetricType::Counter;
 constexpr auto kGauge = prometheus::MetricType::Gauge;
+constexpr auto kHistogram = prometheus::MetricType::Histogram;
 
 using Labels = std::initializer_list<std::pair<absl::string_view, absl::string_view>>;
 
@@ -38,6 +42,21 @@ class Metrics::Writer {
     }
     // The type says which of the two is written.
     metric.counter.value = metric.gauge.value = value;
+  }
+
+  // Values are written `scale` times as great.
+  void HistogramSample(Labels labels, const Histogram& histogram, double scale) {
+    Sample(labels, 0);
+    prometheus::ClientMetric::Histogram& sample = families_.back().metric.back().histogram;
+    const Histogram::Snapshot snapshot = histogram.Read();
+    for (size_t i = 0; i < snapshot.counts.size(); ++i) {
+      sample.sample_count += snapshot.counts[i];
+      if (i == histogram.bounds().size()) break;
+      prometheus::ClientMetric::Bucket& bucket = sample.bucket.emplace_back();
+      bucket.cumulative_count = sample.sample_count;
+      bucket.upper_bound = static_cast<double>(histogram.bounds()[i]) * scale;
+    }
+    sample.sample_sum = static_cast<double>(snapshot.sum) * scale;
   }
 
   void Single(absl::string_view name, prometheus::MetricType type, absl::string_view help,
@@ -70,6 +89,40 @@ std::vector<ModelSample> SampleModels(const Serving& serving) {
   }
   return samples;
 }
+
+struct HistogramName {
+  absl::string_view name;
+  Histogram GenerationStatistics::* histogram;
+  double scale;
+  absl::string_view help;
+};
+using S = GenerationStatistics;
+// Two names mean the same: dashboards know the older one.
+constexpr HistogramName kHistograms[] = {
+    {"vllm:time_to_first_token_seconds", &S::time_to_first_token, 1e-9,
+     "From a text's arrival to its first token"},
+    {"vllm:inter_token_latency_seconds", &S::inter_token_latency, 1e-9,
+     "Between two tokens of a text"},
+    {"vllm:time_per_output_token_seconds", &S::inter_token_latency, 1e-9,
+     "Between two tokens of a text"},
+    {"vllm:request_time_per_output_token_seconds", &S::time_per_output_token, 1e-9,
+     "The same, on average over a text"},
+    {"vllm:e2e_request_latency_seconds", &S::e2e_latency, 1e-9, "From a text's arrival to its end"},
+    {"vllm:request_queue_time_seconds", &S::queue_time, 1e-9, "Until a text is in a step"},
+    {"vllm:request_inference_time_seconds", &S::inference_time, 1e-9,
+     "From a text's first step to its last token"},
+    {"vllm:request_prefill_time_seconds", &S::prefill_time, 1e-9,
+     "From a text's first step to its first token"},
+    {"vllm:request_decode_time_seconds", &S::decode_time, 1e-9,
+     "From a text's first token to its last"},
+    {"vllm:request_prompt_tokens", &S::prompt_tokens, 1, "Tokens of a prompt"},
+    {"vllm:request_generation_tokens", &S::generation_tokens, 1, "Tokens of an answer"},
+    {"vllm:request_params_max_tokens", &S::tokens_max, 1, "Tokens that an answer may have"},
+    {"vllm:request_params_n", &S::texts_wanted, 1, "Answers to one prompt"},
+    {"vllm:request_max_num_generation_tokens", &S::longest_tokens, 1,
+     "Tokens of the longest answer to one prompt"},
+    {"vllm:iteration_tokens_total", &S::iteration_tokens, 1, "Tokens of a step"},
+};
 
 double Number(uint64_t value) { return static_cast<double>(value); }
 double Micros(const DurationCount& duration) { return Number(duration.nanos / 1000); }
@@ -120,10 +173,13 @@ void Metrics::WriteLanguageModels(Writer& writer) {
   struct Sample {
     std::string name;
     LanguageEngineCounters counters;
+    const GenerationStatistics* statistics = nullptr;
   };
   std::vector<Sample> models;
   for (LanguageModel* model : sources_.language->List()) {
-    models.push_back({.name = model->name(), .counters = model->engine().counters()});
+    models.push_back({.name = model->name(),
+                      .counters = model->engine().counters(),
+                      .statistics = &model->engine().statistics()});
   }
   if (models.empty()) return;
   const auto family = [&](absl::string_view name, prometheus::MetricType type,
@@ -160,6 +216,22 @@ void Metrics::WriteLanguageModels(Writer& writer) {
                    {"block_size", absl::StrCat(kBlockTokens)},
                    {"num_gpu_blocks", absl::StrCat(model.counters.blocks_total)}},
                   1);
+  }
+  writer.Family("vllm:request_success_total", kCounter, "Texts that ended, by how");
+  for (const Sample& model : models) {
+    for (int i = 0; i < kTextOutcomeCount; ++i) {
+      const auto outcome = static_cast<TextOutcome>(i);
+      writer.Sample(
+          {{"model_name", model.name}, {"engine", "0"}, {"finished_reason", Name(outcome)}},
+          Number(model.statistics->texts(outcome)));
+    }
+  }
+  for (const HistogramName& each : kHistograms) {
+    writer.Family(each.name, kHistogram, each.help);
+    for (const Sample& model : models) {
+      writer.HistogramSample({{"model_name", model.name}, {"engine", "0"}},
+                             model.statistics->*each.histogram, each.scale);
+    }
   }
 }
 

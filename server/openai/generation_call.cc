@@ -137,6 +137,7 @@ absl::Status OpenAiCall::FillGeneration(Generation& generation, size_t index) co
       o.cache_salt.empty() ? model_.root() : RootHash(model_.root().low, o.cache_salt);
   generation.priority = o.priority;
   generation.client = plan_.client;
+  generation.times.arrival = plan_.arrival_nanos;
   generation.Begin(prompt, model_.context_tokens(), root);
   if (o.timeout_seconds.has_value()) {
     generation.sequence().deadline_nanos =
@@ -412,6 +413,7 @@ void OpenAiCall::Finish(size_t index) {
       choice.text += rest;
       KeepParsed(choice, delta);
     }
+    if (open_ == 0) CountRequests();
     if (open_ == 0 && plan_.options.stream) {
       if (plan_.options.include_usage) {
         if (plan_.chat) chat_chunks_->Usage(Usage(), out_);
@@ -425,6 +427,17 @@ void OpenAiCall::Finish(size_t index) {
       done_ = true;
       AnswerWhole();
     }
+  }
+}
+
+void OpenAiCall::CountRequests() {
+  const auto per_prompt = static_cast<size_t>(plan_.options.choices);
+  for (size_t first = 0; first < choices_.size(); first += per_prompt) {
+    int64_t longest = 0;
+    for (size_t i = 0; i < per_prompt; ++i) {
+      longest = std::max(longest, choices_[first + i].tokens);
+    }
+    model_.engine().statistics().AddRequest(plan_.options.choices, longest);
   }
 }
 

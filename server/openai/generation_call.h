@@ -38,6 +38,7 @@ struct GenerationPlan {
   std::optional<OutputFormat> format;
   bool parallel_tool_calls = true;  // false: no call but the first is told
   uint64_t client = 0;              // Generation::client
+  int64_t arrival_nanos = 0;        // of the request, RealClock()'s
   // What each text must conform to, begun; or none. And who takes it back.
   std::vector<std::unique_ptr<TextConstraint>> constraints;
   std::function<void(std::unique_ptr<TextConstraint>)> take_back;
@@ -78,6 +79,8 @@ class OpenAiCall : public GenerationCall {
   void Take(size_t index);
   void Add(size_t index, const Generation::News& news);
   void Finish(size_t index);
+  // Each prompt is a request.
+  void CountRequests();
   void AnswerWhole();
   // Sends what was appended to out_.
   void Flush();

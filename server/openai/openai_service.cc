@@ -260,6 +260,7 @@ class Route {
 
   absl::Status Start(LanguageModel& model, GenerationPlan plan) {
     plan.client = ClientOf(plan.options);
+    plan.arrival_nanos = request_.arrival_nanos;
     OpenAiCall::Start(
         std::make_shared<OpenAiCall>(&models_, &model, std::move(plan), std::move(reply_)));
     return absl::OkStatus();

@@ -172,6 +172,24 @@ class OpenAiTest(unittest.TestCase):
         counted = [l for l in text.splitlines() if l.startswith("vllm:generation_tokens_total{")]
         self.assertGreaterEqual(float(counted[0].split()[-1]), 8)
 
+    def test_histograms_count_each_text_once(self):
+        names = ("e2e_request_latency_seconds", "request_prompt_tokens", "request_params_n")
+        key = 'vllm:%s{model_name="bytes",engine="0"}'
+        ended = 'vllm:request_success_total{model_name="bytes",engine="0",finished_reason="%s"}'
+        before = self.daemon.metrics()
+        self.complete("abc", max_tokens=5, n=2)
+        list(self.chat(max_tokens=5, stream=True))
+        after = self.daemon.metrics()
+        grown = {name: after[name] - before[name] for name in after if name in before}
+        self.assertEqual([3, 3, 2], [grown[key % (name + "_count")] for name in names])
+        self.assertEqual(3, grown[ended % "length"])
+        self.assertEqual(0, grown[ended % "error"])
+        self.assertEqual(15, grown[key % "request_generation_tokens_sum"])
+        self.assertEqual(3, grown[key % "time_to_first_token_seconds_count"])
+        self.assertEqual(12, grown[key % "inter_token_latency_seconds_count"])
+        bucket = 'vllm:request_params_max_tokens_bucket{model_name="bytes",engine="0",le="%s"}'
+        self.assertEqual([0, 3, 3], [grown[bucket % le] for le in ("2", "5", "+Inf")])
+
     def test_what_is_wrong_is_told(self):
         for options, part in (
             ({"temperature": -1}, "temperature"),
@@ -215,6 +233,7 @@ class OpenAiTest(unittest.TestCase):
         for _ in range(24):
             with httpx2.stream("POST", self.url + "/completions", json=body) as answer:
                 next(answer.iter_bytes())
+        aborted = 'vllm:request_success_total{model_name="bytes",engine="0",%s}'
         deadline = time.monotonic() + 30
         while True:
             try:
@@ -222,6 +241,11 @@ class OpenAiTest(unittest.TestCase):
                 break
             except openai.RateLimitError:
                 self.assertLess(time.monotonic(), deadline)
+        # Some may have been written to the end before they could leave.
+        self.assertGreater(self.daemon.metrics()[aborted % 'finished_reason="abort"'], 0)
+        used = 'vllm:num_requests_running{model_name="bytes",engine="0"}'
+        while self.daemon.metrics()[used] > 0:
+            self.assertLess(time.monotonic(), deadline)
 
     def test_too_many_are_refused_at_once(self):
         async def flood():
