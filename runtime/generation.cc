@@ -6,6 +6,12 @@
 #include "base/check.h"
 
 namespace stampmill {
+namespace {
+
+// What a text begins to try.
+constexpr int32_t kDraftsFirst = 4;
+
+}  // namespace
 
 void Generation::Begin(std::span<const int32_t> prompt, int32_t context_tokens,
                        const BlockHash& root) {
@@ -34,6 +40,8 @@ void Generation::Begin(std::span<const int32_t> prompt, int32_t context_tokens,
   for (const std::string& text : stop.texts) longest = std::max(longest, text.size());
   tail_.clear();
   tail_.reserve(2 * longest + kStopTextBytesMax);
+  drafts_next_ = kDraftsFirst;
+  draft_rest_ = draft_misses_ = 0;
   seen_.clear();
   if (sampling.HasPenalties()) {
     seen_.reserve(prompt.size() + static_cast<size_t>(stop.tokens_max));
@@ -46,10 +54,10 @@ void Generation::Begin(std::span<const int32_t> prompt, int32_t context_tokens,
   status = absl::OkStatus();
 }
 
-bool Generation::HasRoom() const {
+uint32_t Generation::Room() const {
   // One less than there are places: what was taken last is still being read.
-  return put_.load(std::memory_order_relaxed) - taken_.load(std::memory_order_acquire) + 1 <
-         kTokensReadyMax;
+  return kTokensReadyMax - 1 -
+         (put_.load(std::memory_order_relaxed) - taken_.load(std::memory_order_acquire));
 }
 
 void Generation::Put(const GeneratedToken& token, std::span<const int32_t> tokens,

@@ -137,7 +137,8 @@ class Generation {
   friend class LanguageEngine;
 
   // The engine's. REQUIRES: there is room.
-  bool HasRoom() const;
+  bool HasRoom() const { return Room() > 0; }
+  uint32_t Room() const;  // for so many tokens
   void Put(const GeneratedToken& token, std::span<const int32_t> tokens,
            std::span<const float> logprobs);
 
@@ -160,6 +161,8 @@ class Generation {
 
   // The engine thread's.
   int64_t held_up_since_ = 0;
+  // Drafts: how many are tried next, after how many steps without, how often none held in a row.
+  int32_t drafts_next_ = 0, draft_rest_ = 0, draft_misses_ = 0;
   std::string tail_;  // the end of the text, as much as a stop text may begin in
   // How often each token was generated, for penalties, and whether it is in the prompt.
   struct Seen {

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "kernels/sample.h"
+#include "runtime/prompt_lookup.h"
 
 namespace stampmill {
 namespace {
@@ -22,6 +23,13 @@ constexpr int64_t kHeldUpNanosMax = 60'000'000'000;
 constexpr int64_t kMeasuredTokensMin = 64;
 // What rules a token out.
 constexpr float kNever = -1e30F;
+// A text whose guesses do not hold makes none for up to two to the power of this steps.
+constexpr int32_t kMissesMax = 5;
+
+// The row of the results that the first new token comes from.
+size_t FirstRow(const StepEntry& entry) {
+  return static_cast<size_t>(entry.outputs_begin + entry.outputs - 1 - entry.drafts);
+}
 
 absl::Status ShuttingDown() { return absl::UnavailableError("server is shutting down"); }
 
@@ -79,6 +87,7 @@ absl::Status LanguageEngine::Submit(GenerationHandle& generation) {
     return ShuttingDown();
   }
   generation->times.queued = Now();
+  generation->sequence_.drafts.reserve(static_cast<size_t>(options_.drafts_max));
   inbox_.PushCertainly(generation.release());
   waker_.Wake();
   return absl::OkStatus();
@@ -247,6 +256,7 @@ bool LanguageEngine::StartStep() {
                              : static_cast<double>(options_.step_nanos_max) / nanos_of_token_;
     tokens = std::min(tokens, static_cast<int64_t>(std::clamp(limit, 1.0, 1e6)));
   }
+  Propose();
   SequenceBatch* const batch = scheduler_.FormBatch(tokens);
   if (batch == nullptr) return false;
   batch_ = batch;
@@ -266,6 +276,28 @@ bool LanguageEngine::StartStep() {
     FailStep(status);
   }
   return true;
+}
+
+void LanguageEngine::Propose() {
+  // Rows cost what they cost: the more texts run, the fewer are spent on guesses.
+  const int32_t share = options_.drafts_max / std::max(scheduler_.running(), 1);
+  if (share == 0) return;
+  for (Generation* g = all_; g != nullptr; g = g->next_) {
+    Sequence& s = g->sequence_;
+    // What a penalty or a constraint says of a token depends on the ones before it.
+    if (s.state != SequenceState::kRunning || s.paused || s.size() - s.computed != 1 ||
+        g->sampling.HasPenalties() || g->constraint != nullptr) {
+      continue;
+    }
+    s.drafts.clear();
+    if (g->draft_rest_ > 0) {
+      --g->draft_rest_;
+      continue;
+    }
+    const int32_t room = static_cast<int32_t>(g->Room()) - 1;
+    const int32_t most = std::min({share, g->drafts_next_, room});
+    LookUpDrafts(s.tokens, static_cast<size_t>(std::max(most, 0)), s.drafts);
+  }
 }
 
 absl::Status LanguageEngine::BindStep(SequenceBatch& batch) {
@@ -355,17 +387,44 @@ bool LanguageEngine::FinishStep() {
         std::max(0, std::min(entry.first + entry.count, entry.sequence->prompt_size) - entry.first);
     TakePromptResults(*static_cast<Generation*>(entry.sequence->context), entry);
     if (entry.samples) {
-      entry.token = results_.tokens[static_cast<size_t>(entry.outputs_begin + entry.outputs - 1)];
+      entry.accepted = CheckDrafts(*static_cast<Generation*>(entry.sequence->context), entry);
+      entry.token = results_.tokens[FirstRow(entry) + static_cast<size_t>(entry.accepted)];
     }
   }
   scheduler_.StepDone();
   for (const StepEntry& entry : batch.entries) {
     if (entry.sequence == nullptr || !entry.samples) continue;
-    TakeToken(*static_cast<Generation*>(entry.sequence->context),
-              static_cast<size_t>(entry.outputs_begin + entry.outputs - 1));
+    auto& generation = *static_cast<Generation*>(entry.sequence->context);
+    const size_t first = FirstRow(entry);
+    const int32_t size = entry.sequence->size() - entry.accepted;
+    for (int32_t i = 0; i <= entry.accepted; ++i) {
+      if (!TakeToken(generation, first + static_cast<size_t>(i), size + i)) break;
+    }
   }
   statistics_.AddStep(prompt_tokens_ + generated_tokens_ - told_before);
   return true;
+}
+
+int32_t LanguageEngine::CheckDrafts(Generation& generation, const StepEntry& entry) {
+  if (entry.drafts == 0) return 0;
+  // What is drawn depends on the scores, the seed and the position: a draft that is what would have
+  // been drawn changes nothing.
+  const std::vector<int32_t>& drafts = generation.sequence_.drafts;
+  const size_t first = FirstRow(entry);
+  int32_t held = 0;
+  while (held < entry.drafts &&
+         drafts[static_cast<size_t>(held)] == results_.tokens[first + static_cast<size_t>(held)]) {
+    ++held;
+  }
+  ++drafts_;
+  draft_tokens_ += entry.drafts;
+  accepted_tokens_ += held;
+  generation.draft_misses_ = held > 0 ? 0 : std::min(generation.draft_misses_ + 1, kMissesMax);
+  generation.draft_rest_ = held > 0 ? 0 : 1 << generation.draft_misses_;
+  generation.drafts_next_ = held == entry.drafts
+                                ? std::min(2 * generation.drafts_next_, options_.drafts_max)
+                                : std::max(held, 1);
+  return held;
 }
 
 std::span<const int32_t> LanguageEngine::LikelyTokens(size_t row, int32_t count) const {
@@ -399,7 +458,7 @@ void LanguageEngine::TakePromptResults(Generation& generation, const StepEntry& 
   }
 }
 
-void LanguageEngine::TakeToken(Generation& generation, size_t row) {
+bool LanguageEngine::TakeToken(Generation& generation, size_t row, int32_t size) {
   const GeneratedToken token = {results_.tokens[row], results_.logprobs[row],
                                 results_.token_ranks[row]};
   ++generated_tokens_;
@@ -410,7 +469,7 @@ void LanguageEngine::TakeToken(Generation& generation, size_t row) {
   CountSeen(generation, token.token);
   generation.Put(token, LikelyTokens(row, generation.sampling.logprobs),
                  LikelyLogprobs(row, generation.sampling.logprobs));
-  std::optional<FinishReason> reason = EndOf(generation, token.token);
+  std::optional<FinishReason> reason = EndOf(generation, token.token, size);
   absl::Status status;
   if (generation.constraint != nullptr &&
       reason.value_or(FinishReason::kLength) == FinishReason::kLength) {
@@ -423,8 +482,10 @@ void LanguageEngine::TakeToken(Generation& generation, size_t row) {
   }
   if (reason.has_value()) {
     scheduler_.Remove(&generation.sequence_);
+    // Drafts that held behind it are no part of the text.
+    generation.sequence_.tokens.resize(static_cast<size_t>(size));
     Finish(generation, std::move(status), *reason);
-    return;
+    return false;
   }
   if (!generation.HasRoom()) {
     generation.sequence_.paused = true;
@@ -434,6 +495,7 @@ void LanguageEngine::TakeToken(Generation& generation, size_t row) {
     look_for_room_.store(true, std::memory_order_release);
   }
   Announce(generation, Generation::kAnnounced);
+  return true;
 }
 
 void LanguageEngine::CountSeen(Generation& generation, int32_t token) {
@@ -447,10 +509,11 @@ void LanguageEngine::CountSeen(Generation& generation, int32_t token) {
   }
 }
 
-std::optional<FinishReason> LanguageEngine::EndOf(Generation& generation, int32_t token) {
+std::optional<FinishReason> LanguageEngine::EndOf(Generation& generation, int32_t token,
+                                                  int32_t size) {
   const StopConditions& stop = generation.stop;
   const Sequence& sequence = generation.sequence_;
-  const int32_t generated = sequence.size() - sequence.prompt_size;
+  const int32_t generated = size - sequence.prompt_size;
   const bool may_stop = generated > stop.tokens_min;
   if (may_stop && std::ranges::find(stop.tokens, token) != stop.tokens.end()) {
     return FinishReason::kStopToken;
@@ -472,7 +535,7 @@ std::optional<FinishReason> LanguageEngine::EndOf(Generation& generation, int32_
     }
     if (tail.size() >= longest) tail.erase(0, tail.size() - longest + 1);
   }
-  if (sequence.size() >= sequence.tokens_max) return FinishReason::kLength;
+  if (size >= sequence.tokens_max) return FinishReason::kLength;
   return std::nullopt;
 }
 
@@ -531,7 +594,10 @@ void LanguageEngine::PublishCounters() {
                              static_cast<int64_t>(counters.prefix_hit_tokens),
                              prompt_tokens_,
                              generated_tokens_,
-                             steps_};
+                             steps_,
+                             drafts_,
+                             draft_tokens_,
+                             accepted_tokens_};
   for (size_t i = 0; i < published_.size(); ++i) {
     published_[i].store(numbers[i], std::memory_order_relaxed);
   }
@@ -548,7 +614,10 @@ LanguageEngineCounters LanguageEngine::counters() const {
                         .prefix_hit_tokens = static_cast<uint64_t>(number(6))},
           .prompt_tokens = number(7),
           .generated_tokens = number(8),
-          .steps = number(9)};
+          .steps = number(9),
+          .drafts = number(10),
+          .draft_tokens = number(11),
+          .accepted_tokens = number(12)};
 }
 
 void LanguageEngine::CheckInvariants() const {

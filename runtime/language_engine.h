@@ -48,6 +48,9 @@ struct LanguageEngineOptions {
   int32_t kv_blocks = 0;  // of the cache
   // A step takes no more tokens than are expected to run so long; 0: no bound.
   int64_t step_nanos_max = 100'000'000;
+  // Tokens that are guessed from the text so far and checked in a step, at most, over all texts; 0:
+  // none. A text is the same with them as without.
+  int32_t drafts_max = 0;
 };
 
 struct LanguageEngineCounters {
@@ -55,6 +58,8 @@ struct LanguageEngineCounters {
   int32_t blocks_total = 0, blocks_used = 0;
   SequenceCounters sequences;
   int64_t prompt_tokens = 0, generated_tokens = 0, steps = 0;
+  // Guesses, the tokens in them, and those of them that held.
+  int64_t drafts = 0, draft_tokens = 0, accepted_tokens = 0;
 };
 
 class LanguageEngine {
@@ -111,6 +116,8 @@ class LanguageEngine {
   bool DropExpired();
   bool ResumeHeldUp();
   bool StartStep();
+  // Guesses for the texts that are one token from the next.
+  void Propose();
   bool FinishStep();
 
   absl::Status BindStep(SequenceBatch& batch);
@@ -119,12 +126,15 @@ class LanguageEngine {
   void AddRow(Generation& generation, int32_t position, int32_t forced);
   // What the step gave to the prompt's tokens; and to the one that it chose.
   void TakePromptResults(Generation& generation, const StepEntry& entry);
-  void TakeToken(Generation& generation, size_t row);
+  // The text is `size` tokens long with it. False when it ended the text.
+  bool TakeToken(Generation& generation, size_t row, int32_t size);
+  // How many of an entry's drafts hold.
+  int32_t CheckDrafts(Generation& generation, const StepEntry& entry);
   std::span<const int32_t> LikelyTokens(size_t row, int32_t count) const;
   std::span<const float> LikelyLogprobs(size_t row, int32_t count) const;
   static void CountSeen(Generation& generation, int32_t token);
   // What the token ends; nullopt: nothing.
-  std::optional<FinishReason> EndOf(Generation& generation, int32_t token);
+  std::optional<FinishReason> EndOf(Generation& generation, int32_t token, int32_t size);
   void FailStep(const absl::Status& status);
   void Finish(Generation& generation, absl::Status status, FinishReason reason);
   void Announce(Generation& generation, uint32_t bits);
@@ -156,8 +166,9 @@ class LanguageEngine {
   double nanos_of_token_ = 0;  // smoothed
   bool told_any_ = false;      // in this turn: wake the server once
   int64_t prompt_tokens_ = 0, generated_tokens_ = 0, steps_ = 0;
+  int64_t drafts_ = 0, draft_tokens_ = 0, accepted_tokens_ = 0;
   // The numbers of LanguageEngineCounters, in their order, after the last turn.
-  std::array<std::atomic<int64_t>, 10> published_{};
+  std::array<std::atomic<int64_t>, 13> published_{};
 };
 
 }  // namespace stampmill

@@ -94,6 +94,28 @@ TEST(LanguageEngineTest, TextsAreTheSameAloneAndTogetherInACacheThatIsTooSmallFo
   EXPECT_EQ(fixture.engine->counters().blocks_used, 0);
 }
 
+TEST(LanguageEngineTest, GuessesThatHoldMakeFewerStepsOfTheSameText) {
+  for (const float temperature : {0.0F, 1.0F}) {
+    int64_t steps[2];
+    for (const bool drafts : {false, true}) {
+      LanguageFixture fixture({.drafts_max = drafts ? 8 : 0});
+      Kept kept;
+      GenerationHandle generation =
+          Make(fixture, kept, {3, 1}, 150, {.temperature = temperature, .seed = 5});
+      ASSERT_TRUE(fixture.engine->Submit(generation).ok());
+      TurnUntilOver(fixture, 1);
+      ExpectWhole(kept);
+      const LanguageEngineCounters counters = fixture.engine->counters();
+      steps[drafts] = counters.steps;
+      EXPECT_EQ(counters.steps + counters.accepted_tokens, 150);
+      EXPECT_EQ(counters.drafts > 0, drafts);
+      EXPECT_LE(counters.accepted_tokens, counters.draft_tokens);
+    }
+    EXPECT_EQ(steps[false], 150);
+    EXPECT_LT(steps[true], 120);
+  }
+}
+
 TEST(LanguageEngineTest, AClientWithAThousandRequestsDoesNotHoldUpOneWithOne) {
   LanguageFixture fixture({.sequences_max = 4, .waiting_max = 1100});
   std::vector<Kept> many(1000);

@@ -255,7 +255,8 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Create(
                                            .sequences_max = options.sequences_max,
                                            .waiting_max = options.waiting_max,
                                            .step_tokens_max = options.step_tokens_max,
-                                           .kv_blocks = *blocks}));
+                                           .kv_blocks = *blocks,
+                                           .drafts_max = options.drafts_max}));
   std::random_device random;
   model->root_ = RootHash(uint64_t{random()} << 32 | random(), "");
   model->loaded_unix_seconds_ = time(nullptr);

@@ -36,6 +36,7 @@ struct LanguageModelOptions {
   int32_t sequences_max = 256;
   int32_t waiting_max = 1024;
   int32_t step_tokens_max = 2048;
+  int32_t drafts_max = 0;     // LanguageEngineOptions::drafts_max
   uint64_t kv_bytes_max = 0;  // of the cache; 0: what all sequences can need
   std::string chat_template;  // in place of the model's own; empty: that
 };

@@ -47,6 +47,7 @@ class Simulation {
                   .waiting_max = 20,
                   .step_tokens_max = Between(16, 120),
                   .kv_blocks = Between(8, 60),
+                  .drafts_max = std::max(Between(-8, 16), 0),
                   .steps_at_once = true,
                   .clock = &clock_,
                   .device = &device_}) {
@@ -368,6 +369,7 @@ class Simulation {
 };
 
 TEST(LanguageSimulationTest, EveryTextEndsExactlyOnceAndIsItsOwn) {
+  int64_t drafted = 0, held = 0;
   uint64_t good = 0, cancelled = 0, late = 0, failed = 0, preempted = 0, shared = 0;
   int64_t left = 0, tokens_stop = 0, texts_stop = 0, told = 0;
   for (uint32_t seed = 0; seed < 60; ++seed) {
@@ -380,6 +382,8 @@ TEST(LanguageSimulationTest, EveryTextEndsExactlyOnceAndIsItsOwn) {
     failed += simulation.CountOf(absl::StatusCode::kInternal);
     preempted += simulation.counters().sequences.preemptions;
     shared += simulation.counters().sequences.prefix_hit_tokens;
+    drafted += simulation.counters().draft_tokens;
+    held += simulation.counters().accepted_tokens;
     left += simulation.left_alone;
     tokens_stop += simulation.by_stop_token;
     texts_stop += simulation.by_stop_text;
@@ -393,6 +397,8 @@ TEST(LanguageSimulationTest, EveryTextEndsExactlyOnceAndIsItsOwn) {
   EXPECT_GT(failed, 100u);
   EXPECT_GT(preempted, 100u);
   EXPECT_GT(shared, 1000u);
+  EXPECT_GT(held, 1000);
+  EXPECT_GT(drafted - held, 1000);
   EXPECT_GT(left, 10);
   EXPECT_GT(tokens_stop, 100);
   EXPECT_GT(texts_stop, 100);

@@ -209,6 +209,12 @@ void Metrics::WriteLanguageModels(Writer& writer) {
          [](const Counters& c) { return c.prompt_tokens; });
   family("vllm:generation_tokens_total", kCounter, "Tokens generated",
          [](const Counters& c) { return c.generated_tokens; });
+  family("vllm:spec_decode_num_drafts_total", kCounter, "Guesses of how texts go on",
+         [](const Counters& c) { return c.drafts; });
+  family("vllm:spec_decode_num_draft_tokens_total", kCounter, "Tokens in them",
+         [](const Counters& c) { return c.draft_tokens; });
+  family("vllm:spec_decode_num_accepted_tokens_total", kCounter, "Those of them that held",
+         [](const Counters& c) { return c.accepted_tokens; });
   writer.Family("vllm:cache_config_info", kGauge, "The cache of keys and values");
   for (const Sample& model : models) {
     writer.Sample({{"model_name", model.name},

@@ -80,6 +80,11 @@ void AddLanguageOptions(CLI::App& app, ServeFlags& flags) {
   app.add_option("--max-model-len", language.context_tokens,
                  "context of language models in tokens (default: the model's)")
       ->check(CLI::Range(1, 1 << 24));
+  app.add_option("--speculative-tokens", language.drafts_max,
+                 "tokens of a step that are guessed from the text so far, at most; the text is the "
+                 "same")
+      ->check(CLI::Range(0, 32))
+      ->capture_default_str();
   app.add_option("--max-batch-tokens", language.step_tokens_max, "tokens of one step at most")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();

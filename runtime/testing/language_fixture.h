@@ -26,6 +26,7 @@ struct LanguageFixtureOptions {
   int32_t waiting_max = 32;
   int32_t step_tokens_max = 64;
   int32_t kv_blocks = 40;
+  int32_t drafts_max = 0;
   bool steps_at_once = false;  // as MakeToyLanguageModel's
   Clock* clock = nullptr;      // null: RealClock()
   Device* device = nullptr;    // null: a CPU device of its own
@@ -63,7 +64,8 @@ class LanguageFixture {
          .sequences_max = options.sequences_max,
          .waiting_max = options.waiting_max,
          .step_tokens_max = options.step_tokens_max,
-         .kv_blocks = options.kv_blocks});
+         .kv_blocks = options.kv_blocks,
+         .drafts_max = options.drafts_max});
     CHECK_OK(made);
     engine = *std::move(made);
   }

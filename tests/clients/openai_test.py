@@ -161,6 +161,25 @@ class OpenAiTest(unittest.TestCase):
         again = self.complete(prompt)
         self.assertGreater(again.usage.prompt_tokens_details.cached_tokens, 64)
 
+    def test_guesses_change_no_text(self):
+        prompt = "one two three, one two three, one two three, one"
+        ways = [{}, {"temperature": 1, "seed": 7}, {"logprobs": 2}, {"stop": ["o"]}]
+        daemon = Daemon(["bytes=" + MODEL, "--speculative-tokens=8"])
+        try:
+            url = "http://%s/v1" % daemon.http
+            guessing = openai.OpenAI(base_url=url, api_key="none", max_retries=0)
+            for way in ways:
+                options = {"max_tokens": 64, "temperature": 0, **way}
+                answer = guessing.completions.create(model="bytes", prompt=prompt, **options)
+                self.assertEqual(self.complete(prompt, **options).choices, answer.choices)
+            url = "http://127.0.0.1:%d/metrics" % daemon.metrics_port
+            metrics = httpx2.get(url).text
+            name = "vllm:spec_decode_num_accepted_tokens_total{"
+            counts = [line for line in metrics.splitlines() if line.startswith(name)]
+            self.assertGreater(float(counts[0].split()[-1]), 0)
+        finally:
+            daemon.stop()
+
     def test_metrics_have_the_names_that_dashboards_know(self):
         self.complete()
         with urllib.request.urlopen(
