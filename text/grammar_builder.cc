@@ -82,11 +82,15 @@ GrammarBuilder::Piece GrammarBuilder::Add(Tree tree) {
   return static_cast<Piece>(trees_.size() - 1);
 }
 
-GrammarBuilder::Piece GrammarBuilder::Bytes(const ByteSet& set) {
+uint32_t GrammarBuilder::SetNumber(const ByteSet& set) {
   const auto [at, is_new] =
       sets_by_bits_.try_emplace(set.to_string(), static_cast<uint32_t>(grammar_->sets_.size()));
   if (is_new) grammar_->sets_.push_back(set);
-  return Add({.kind = Kind::kBytes, .set = at->second});
+  return at->second;
+}
+
+GrammarBuilder::Piece GrammarBuilder::Bytes(const ByteSet& set) {
+  return Add({.kind = Kind::kBytes, .set = SetNumber(set)});
 }
 
 GrammarBuilder::Piece GrammarBuilder::Literal(absl::string_view bytes) {
@@ -214,6 +218,20 @@ uint32_t GrammarBuilder::EmitAutomaton(const Tree& tree, uint32_t next) {
   const auto split = [](uint32_t a, uint32_t b) {
     return GrammarNode{.kind = GrammarNode::Kind::kSplit, .next = a, .argument = b};
   };
+  // Which states lead to an end: a text must not run into others, where it could not end.
+  std::vector<bool> leads(tree.states.size());
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t i = 0; i < tree.states.size(); ++i) {
+      const State& state = tree.states[i];
+      const Tree* const piece = state.piece.has_value() ? &trees_[*state.piece] : nullptr;
+      const bool passes =
+          piece == nullptr || piece->kind != Kind::kBytes || grammar_->sets_[piece->set].any();
+      const bool now = state.is_end || (passes && (leads[state.next] || leads[state.other]));
+      changed = changed || now != leads[i];
+      leads[i] = now;
+    }
+  }
   // A node for each state that can be reached, made when it is first gone on with: states may go
   // on with any other.
   static constexpr uint32_t kNone = ~uint32_t{0};
@@ -232,6 +250,16 @@ uint32_t GrammarBuilder::EmitAutomaton(const Tree& tree, uint32_t next) {
     open.pop_back();
     const State& state = tree.states[at];
     if (state.is_end) continue;
+    if (!leads[at]) {
+      grammar_->nodes_[nodes[at]] = {
+          .kind = GrammarNode::Kind::kBytes, .next = next, .argument = SetNumber(ByteSet())};
+      continue;
+    }
+    if (!state.piece.has_value() && !(leads[state.next] && leads[state.other])) {
+      const uint32_t only = node_of(leads[state.next] ? state.next : state.other);
+      grammar_->nodes_[nodes[at]] = split(only, only);
+      continue;
+    }
     uint32_t first = node_of(state.next), second = node_of(state.other);
     if (state.piece.has_value()) first = second = Emit(*state.piece, first);
     grammar_->nodes_[nodes[at]] = split(first, second);

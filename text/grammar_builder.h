@@ -79,6 +79,7 @@ class GrammarBuilder {
   };
 
   Piece Add(Tree tree);
+  uint32_t SetNumber(const ByteSet& set);
   uint32_t NewNode(GrammarNode node);
   // The node where `piece` begins that goes on with node `next`.
   uint32_t Emit(Piece piece, uint32_t next);

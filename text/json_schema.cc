@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <boost/json/serialize.hpp>
+#include <cmath>
 #include <map>
+#include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +16,10 @@
 #include "absl/strings/str_replace.h"
 #include "base/status_macros.h"
 #include "text/grammar_builder.h"
+#include "text/number_grammar.h"
+#include "text/regex_grammar.h"
+#include "text/regex_syntax.h"
+#include "text/schema_overlap.h"
 #include "text/utf8.h"
 
 namespace stampmill {
@@ -25,14 +32,63 @@ constexpr absl::string_view kTypes[] = {"null",   "boolean", "integer", "number"
 
 // What says nothing about which documents are accepted.
 constexpr absl::string_view kAnnotations[] = {
-    "$schema", "$id",        "$comment", "$defs",     "definitions", "title",   "description",
-    "default", "deprecated", "readOnly", "writeOnly", "examples",    "$anchor",
+    "$schema",       "$id",         "$comment", "$defs",           "definitions",
+    "title",         "description", "default",  "deprecated",      "readOnly",
+    "writeOnly",     "examples",    "$anchor",  "contentEncoding", "contentMediaType",
+    "discriminator",
 };
 
 constexpr absl::string_view kConstraints[] = {
-    "type",  "enum",     "const",       "properties", "required",  "additionalProperties",
-    "items", "minItems", "maxItems",    "minLength",  "maxLength", "anyOf",
-    "allOf", "$ref",     "prefixItems",
+    "type",
+    "enum",
+    "const",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "minItems",
+    "maxItems",
+    "minLength",
+    "maxLength",
+    "anyOf",
+    "allOf",
+    "$ref",
+    "prefixItems",
+    "oneOf",
+    "pattern",
+    "format",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+};
+
+// What a format is taken for: texts that have it, if not all of them (of February, 28 days). Others
+// of the standard are refused, and those that it does not know say nothing.
+constexpr std::pair<absl::string_view, absl::string_view> kFormats[] = {
+    {"date", "DATE"},
+    {"time", "TIME"},
+    {"date-time", "DATE[Tt]TIME"},
+    {"duration", "P(\\d{1,4}W|\\d{1,4}D(TCLOCK)?|\\d{1,4}Y(\\d{1,3}M(\\d{1,3}D)?)?|TCLOCK)"},
+    {"email", "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,16}){0,2}@HOST"},
+    {"hostname", "HOST"},
+    {"ipv4", "(BYTE\\.){3}BYTE"},
+    {"ipv6", "([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}"},
+    {"uri", "https?://HOST(/[A-Za-z0-9._~-]{1,32}){0,8}/?"},
+    {"uuid", "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"},
+};
+constexpr std::pair<absl::string_view, absl::string_view> kFormatParts[] = {
+    {"DATE",
+     "[1-9]\\d{3}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|"
+     "02-(0[1-9]|1\\d|2[0-8]))"},
+    {"TIME", "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,6})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"},
+    {"CLOCK", "(\\d{1,3}H(\\d{1,3}M(\\d{1,3}S)?)?|\\d{1,3}M(\\d{1,3}S)?|\\d{1,3}S)"},
+    {"HOST", "[a-z]([a-z0-9-]{0,30}[a-z0-9])?(\\.[a-z]([a-z0-9-]{0,30}[a-z0-9])?){1,3}"},
+    {"BYTE", "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"},
+};
+constexpr absl::string_view kFormatsRefused[] = {
+    "idn-email", "idn-hostname", "iri",          "iri-reference",         "uri-reference",
+    "regex",     "uri-template", "json-pointer", "relative-json-pointer",
 };
 
 absl::string_view View(const boost::json::string& text) {
@@ -217,7 +273,7 @@ class SchemaCompiler {
         return FailUnsupported(at, absl::StrCat("keyword '", name, "'"));
       }
     }
-    for (const absl::string_view only : {"$ref", "anyOf", "allOf", "const", "enum"}) {
+    for (const absl::string_view only : {"$ref", "anyOf", "oneOf", "allOf", "const", "enum"}) {
       const boost::json::value* const value = object.if_contains({only.data(), only.size()});
       if (value == nullptr) continue;
       for (const auto& [key, other] : object) {
@@ -251,6 +307,12 @@ class SchemaCompiler {
     }
     std::vector<Piece> choices;
     for (size_t i = 0; i < array.size(); ++i) {
+      // What is exactly one of several is any of them if no two can be it at once.
+      for (size_t k = 0; k < i && keyword == "oneOf"; ++k) {
+        if (SchemasAreApart(root_, array[k], array[i])) continue;
+        return FailUnsupported(
+            at, absl::StrCat("'oneOf' of schemas that may overlap, as ", k, " and ", i));
+      }
       choices.push_back(builder_.Call(RuleAt(absl::StrCat(at, "/", keyword, "/", i), array[i])));
     }
     return builder_.Choice(std::move(choices));
@@ -316,13 +378,114 @@ class SchemaCompiler {
     if (type == "boolean") {
       return builder_.Choice({builder_.Literal("true"), builder_.Literal("false")});
     }
-    if (type == "integer") return Integer();
-    if (type == "number") return Number();
+    if (type == "integer" || type == "number") return Bounded(type == "integer", object, at);
     if (type == "string") {
+      if (const boost::json::value* const pattern = object.if_contains("pattern")) {
+        if (!pattern->is_string()) return Fail(at, "'pattern' must be a string");
+        const absl::Status parsed =
+            ParseRegex(View(pattern->get_string()), RegexDialect::kConstraint).status();
+        if (!parsed.ok()) return FailRegex(parsed, "pattern", at);
+        // It may match anywhere.
+        return Matching(absl::StrCat("[\\s\\S]*(?:", View(pattern->get_string()), ")[\\s\\S]*"),
+                        "pattern", object, at);
+      }
+      if (const boost::json::value* const format = object.if_contains("format")) {
+        if (!format->is_string()) return Fail(at, "'format' must be a string");
+        const std::optional<std::string> pattern = PatternOf(View(format->get_string()), at);
+        if (pattern.has_value()) return Matching(*pattern, "format", object, at);
+      }
       const auto [least, most] = Bounds(object, "minLength", "maxLength", at);
       return String(least, most);
     }
     return type == "array" ? Array(object, at) : Object(object, at);
+  }
+
+  // A number of the type within the schema's bounds.
+  Piece Bounded(bool integer, const boost::json::object& object, const std::string& at) {
+    NumberRange range;
+    bool is_bounded = false;
+    for (const absl::string_view name :
+         {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+      const boost::json::value* const value = object.if_contains({name.data(), name.size()});
+      if (value == nullptr) continue;
+      if (!value->is_number()) return Fail(at, absl::StrCat("'", name, "' must be a number"));
+      const double number = value->to_number<double>();
+      if (std::trunc(number) != number || std::abs(number) > static_cast<double>(kNumberBoundMax)) {
+        return FailUnsupported(at,
+                               absl::StrCat("'", name, "' that is no integer of up to 15 digits"));
+      }
+      is_bounded = true;
+      const auto bound = static_cast<int64_t>(number);
+      const bool exclusive = absl::StartsWith(name, "exclusive");
+      if (absl::EndsWithIgnoreCase(name, "minimum")) {
+        if (range.least.has_value() && *range.least > bound) continue;
+        range.above_least = exclusive;
+        range.least = bound;
+      } else {
+        if (range.most.has_value() && *range.most < bound) continue;
+        range.below_most = exclusive;
+        range.most = bound;
+      }
+    }
+    if (!is_bounded) return integer ? Integer() : Number();
+    const std::optional<Piece> piece =
+        integer ? AddIntegers(range, builder_) : AddNumbers(range, builder_);
+    return piece.has_value() ? *piece : Fail(at, "no number is between the bounds");
+  }
+
+  // The expression of a format; nothing for one that says nothing.
+  std::optional<std::string> PatternOf(absl::string_view format, const std::string& at) {
+    for (const auto& [name, pattern] : kFormats) {
+      if (name != format) continue;
+      return absl::StrReplaceAll(pattern, std::span(kFormatParts));
+    }
+    if (IsOneOf(format, kFormatsRefused)) {
+      FailUnsupported(at, absl::StrCat("'format' of '", format, "'"));
+    }
+    return std::nullopt;
+  }
+
+  Piece FailRegex(const absl::Status& status, absl::string_view keyword, const std::string& at) {
+    const std::string what = absl::StrCat("'", keyword, "': ", status.message());
+    return absl::IsUnimplemented(status) ? FailUnsupported(at, what) : Fail(at, what);
+  }
+
+  // A string whose text matches, whole.
+  Piece Matching(const std::string& pattern, absl::string_view keyword,
+                 const boost::json::object& object, const std::string& at) {
+    for (const char* other : {"minLength", "maxLength", "format"}) {
+      if (other != keyword && object.contains(other)) {
+        return FailUnsupported(at, absl::StrCat("'", other, "' beside '", keyword, "'"));
+      }
+    }
+    const absl::StatusOr<Piece> piece =
+        AddRegex(pattern, [this](const CodePointSet& set) { return CharacterOf(set); }, builder_);
+    if (!piece.ok()) return FailRegex(piece.status(), keyword, at);
+    const Piece quote = builder_.Literal("\"");
+    return builder_.Sequence({quote, *piece, quote});
+  }
+
+  // A character of a set as it stands within quotes; of those that need it with its escape.
+  Piece CharacterOf(const CodePointSet& set) {
+    static constexpr absl::string_view kEscaped = "\"\\\b\f\n\r\t";
+    static constexpr absl::string_view kLetters = "\"\\bfnrt";
+    std::string letters;
+    for (size_t i = 0; i < kEscaped.size(); ++i) {
+      if (set.Contains(static_cast<char32_t>(kEscaped[i]))) letters += kLetters[i];
+    }
+    CodePointSet plain = set;
+    CodePointSet quoted = CodePointSet::Of({{{0, 0x1F}, {'"', '"'}, {'\\', '\\'}, {0x7F, 0x7F}}});
+    quoted.Complement();
+    plain.Intersect(quoted);
+    GrammarBuilder::CodePoints ranges, escapes;
+    for (const CodePointRange& range : plain.ranges()) ranges.emplace_back(range.first, range.last);
+    const Piece character = builder_.Characters(std::move(ranges), /*negated=*/false);
+    if (letters.empty()) return character;
+    for (const char letter : letters) escapes.emplace_back(letter, letter);
+    return builder_.Choice(
+        {character,
+         builder_.Sequence({builder_.Literal("\\"),
+                            builder_.Characters(std::move(escapes), /*negated=*/false)})});
   }
 
   std::pair<int64_t, int64_t> Bounds(const boost::json::object& object, absl::string_view least,

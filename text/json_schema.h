@@ -3,9 +3,10 @@
 // Not the other way round: objects have the schema's properties in the schema's order, others only
 // behind them, numbers have at most 17 digits, and between tokens stands little white space. Of
 // draft 2020-12: type, enum, const, properties, required, additionalProperties, items, prefixItems,
-// minItems, maxItems, minLength, maxLength, anyOf, allOf of one schema, $ref within the document
-// (recursive ones too), $defs, and boolean schemas. Annotations are passed over; every other
-// keyword is refused by name, since a constraint that is not kept is worse than an error.
+// minItems, maxItems, minLength, maxLength, pattern, format, minimum, maximum and their exclusive
+// forms (integers), anyOf, oneOf of schemas that cannot overlap, allOf of one schema, $ref within
+// the document (recursive ones too), $defs, and boolean schemas. Annotations are passed over; every
+// other keyword is refused by name, since a constraint that is not kept is worse than an error.
 #pragma once
 
 #include <boost/json/value.hpp>

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "text/grammar_matcher.h"
 #include "text/token_trie.h"
@@ -48,6 +49,127 @@ void Check(const Case& c) {
   }
   for (const std::string& document : c.refused) {
     EXPECT_EQ(Has(c.schema, document), "no") << c.schema << "\n" << document;
+  }
+}
+
+TEST(JsonSchemaTest, KeepsNumbersBetweenBounds) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    const int low = static_cast<int>(random() % 2400) - 1200;
+    const int high = low + static_cast<int>(random() % (round % 2 == 0 ? 20 : 2000));
+    const bool has_low = random() % 4 != 0, has_high = random() % 4 != 0;
+    const bool above = random() % 3 == 0, below = random() % 3 == 0;
+    std::string bounds;
+    if (has_low) {
+      absl::StrAppend(&bounds, above ? R"(, "exclusiveMinimum": )" : R"(, "minimum": )", low);
+    }
+    if (has_high) {
+      absl::StrAppend(&bounds, below ? R"(, "exclusiveMaximum": )" : R"(, "maximum": )", high);
+    }
+    const auto fits = [&](double value) {
+      return !(has_low && (above ? value <= low : value < low)) &&
+             !(has_high && (below ? value >= high : value > high));
+    };
+    const auto check = [&](const char* type, absl::string_view fraction) {
+      const std::string schema = absl::StrCat(R"({"type": ")", type, "\"", bounds, "}");
+      const auto grammar = GrammarOfJsonSchema(boost::json::parse(schema));
+      if (!grammar.ok()) {  // too close to each other
+        EXPECT_TRUE(absl::StrContains(grammar.status().message(), "no number")) << schema;
+        EXPECT_LE(high - low, 1);
+        return;
+      }
+      GrammarMatcher matcher(**grammar, Bytes());
+      for (int i = -1300; i <= 3300; ++i) {
+        for (const char* sign : {"", "-"}) {
+          const std::string document = absl::StrCat(sign, std::abs(i), fraction);
+          double value = 0;
+          ASSERT_TRUE(absl::SimpleAtod(document, &value));
+          if ((i > 0 && *sign != '\0') || (i < 0 && *sign == '\0')) continue;
+          if (value == 0 && *sign != '\0') continue;
+          matcher.Reset();
+          ASSERT_EQ(*matcher.Accept(document) && matcher.can_end(), fits(value))
+              << schema << " " << document;
+        }
+      }
+    };
+    check("integer", "");
+    check("number", "");
+    check("number", ".25");
+  }
+  EXPECT_TRUE(absl::StrContains(Has(R"({"type": "integer", "minimum": 5, "maximum": 4})", "4"),
+                                "no number is between the bounds"));
+  EXPECT_TRUE(absl::StrContains(Has(R"({"minimum": 0.5})", "4"), "'minimum'"));
+  EXPECT_TRUE(absl::StrContains(Has(R"({"maximum": 1e300})", "4"), "'maximum'"));
+  EXPECT_TRUE(absl::StrContains(Has(R"({"maximum": "1"})", "4"), "'maximum'"));
+  Check({R"({"type": "number", "minimum": 0, "exclusiveMaximum": 1})",
+         {"0", "0.5", "0.999", "0.0"},
+         {"1", "-0", "-0.1", "1.0", "0e1", "00.1"}});
+}
+
+TEST(JsonSchemaTest, KeepsPatterns) {
+  Check({R"({"type": "string", "pattern": "^[a-c]+$"})",
+         {R"("a")", R"("abc")"},
+         {R"("")", R"("ad")", R"("\u0061")"}});
+  Check({R"({"type": "string", "pattern": "b\\d"})",
+         {R"("b1")", R"("xxb1\n😀")"},
+         {R"("b")", R"("1b")"}});
+  Check({R"({"type": "string", "pattern": "^[\"\\\\/\\n]$"})",
+         {R"("\"")", R"("\\")", R"("/")", R"("\n")"},
+         {R"(""")", R"("\")", R"("\/")", "\"\n\"", R"("\t")"}});
+  Check({R"x({"type": ["string", "null"], "pattern": "^(a|b$)"})x",
+         {"null", R"("ax")", R"("b")"},
+         {R"("bx")", R"("xa")"}});
+  for (const char* schema :
+       {R"({"pattern": "("})", R"({"pattern": "a)(b"})", R"({"pattern": "\\bx"})",
+        R"({"pattern": 5})", R"({"pattern": "a", "minLength": 1})",
+        R"({"pattern": "a", "format": "date"})"}) {
+    EXPECT_TRUE(absl::StrContains(Has(schema, "1"), "error: schema: #: '")) << Has(schema, "1");
+    EXPECT_TRUE(absl::StrContains(Has(schema, "1"), "'pattern'")) << Has(schema, "1");
+  }
+}
+
+TEST(JsonSchemaTest, KeepsFormats) {
+  const auto check = [](const std::string& format, std::vector<std::string> accepted,
+                        std::vector<std::string> refused) {
+    for (auto* texts : {&accepted, &refused}) {
+      for (std::string& text : *texts) text = absl::StrCat("\"", text, "\"");
+    }
+    Check({absl::StrCat(R"({"type": "string", "format": ")", format, "\"}"), accepted, refused});
+  };
+  check("date", {"2026-12-01", "1999-02-28"}, {"2026-13-01", "2026-02-30", "2026-04-31", "26-1-1"});
+  check("time", {"01:02:03Z", "23:59:59.5+01:30"}, {"24:00:00Z", "01:02:03", "1:2:3Z"});
+  check("date-time", {"2026-12-01T10:00:00Z"}, {"2026-12-01", "2026-12-01 10:00:00Z"});
+  check("duration", {"P3W", "P1D", "PT5M", "P1DT2H"}, {"P", "PT", "P1"});
+  check("email", {"a.b@example.org"}, {"a", "@b.c", "a@b", "a..b@c.d"});
+  check("hostname", {"a.example.org"}, {"-a.b", "a..b"});
+  check("ipv4", {"0.0.0.0", "255.1.20.199"}, {"256.1.1.1", "1.1.1", "01.1.1.1"});
+  check("ipv6", {"1:2:3:4:5:6:7:ffff"}, {"1:2:3", "g:2:3:4:5:6:7:8"});
+  check("uri", {"https://a.example.org/x/y", "http://a.b"}, {"a.b", "ftp//a"});
+  check("uuid", {"123e4567-e89b-12d3-a456-426614174000"}, {"123e4567", "x23e4567-e89b"});
+  // One that the standard does not know says nothing.
+  check("color", {"", "anything"}, {});
+  EXPECT_TRUE(absl::StrContains(Has(R"({"format": "regex"})", "1"), "'regex' is not supported"));
+}
+
+TEST(JsonSchemaTest, TakesOneOfWhereNoTwoCanBeMet) {
+  Check({R"({"oneOf": [{"type": "string"}, {"type": "integer"}, {"const": null}]})",
+         {R"("a")", "5", "null"},
+         {"true", "1.5"}});
+  Check({R"({"oneOf": [{"$ref": "#/$defs/a"}, {"$ref": "#/$defs/b"}], "$defs": {
+             "a": {"type": "object", "required": ["kind"], "additionalProperties": false,
+                   "properties": {"kind": {"const": "a"}}},
+             "b": {"type": "object", "required": ["kind"], "additionalProperties": false,
+                   "properties": {"kind": {"enum": ["b", "c"]}}}}})",
+         {R"({"kind": "a"})", R"({"kind": "c"})"},
+         {R"({"kind": "d"})", "{}"}});
+  for (const char* schema :
+       {R"({"oneOf": [{"type": "number"}, {"type": "integer"}]})",
+        R"({"oneOf": [{}, {"const": 1}]})", R"({"oneOf": [{"enum": [1, 2]}, {"enum": [2.0, 3]}]})",
+        R"({"oneOf": [{"type": "object", "properties": {"k": {"const": 1}}},
+                      {"type": "object", "properties": {"k": {"const": 2}}}]})",
+        R"({"oneOf": [{"$ref": "#"}, {"type": "string"}]})"}) {
+    EXPECT_TRUE(absl::StrContains(Has(schema, "1"), "'oneOf' of schemas that may overlap"))
+        << Has(schema, "1");
   }
 }
 
@@ -123,8 +245,8 @@ TEST(JsonSchemaTest, FollowsReferences) {
 
 TEST(JsonSchemaTest, RefusesByNameWhatItCannotKeep) {
   for (const std::string keyword :
-       {"pattern", "format", "minimum", "oneOf", "not", "uniqueItems", "patternProperties", "if",
-        "dependentRequired", "minProperties", "multipleOf", "contains"}) {
+       {"not", "uniqueItems", "patternProperties", "if", "dependentRequired", "minProperties",
+        "multipleOf", "contains"}) {
     EXPECT_EQ(
         Has(absl::StrCat(R"({"type": "object", "properties": {"a/b": {")", keyword, R"(": 1}}})"),
             ""),

@@ -19,13 +19,10 @@ class RegexAutomaton {
   RegexAutomaton(const RegexProgram& program, GrammarBuilder& builder)
       : program_(program), builder_(builder), states_(4 * program.instructions.size() + 1) {}
 
-  absl::StatusOr<GrammarBuilder::Piece> Run() {
+  absl::StatusOr<GrammarBuilder::Piece> Run(
+      const std::function<GrammarBuilder::Piece(const CodePointSet&)>& character) {
     std::vector<GrammarBuilder::Piece> sets;
-    for (const CodePointSet& set : program_.sets) {
-      GrammarBuilder::CodePoints ranges;
-      for (const CodePointRange& range : set.ranges()) ranges.emplace_back(range.first, range.last);
-      sets.push_back(builder_.Characters(std::move(ranges), /*negated=*/false));
-    }
+    for (const CodePointSet& set : program_.sets) sets.push_back(character(set));
     // What nothing leads on from: a character that there is not.
     const auto dead = static_cast<uint32_t>(states_.size() - 1);
     states_[dead] = {.piece = builder_.Bytes(ByteSet()), .next = dead, .other = dead};
@@ -81,10 +78,22 @@ class RegexAutomaton {
 
 }  // namespace
 
+absl::StatusOr<GrammarBuilder::Piece> AddRegex(
+    absl::string_view pattern,
+    const std::function<GrammarBuilder::Piece(const CodePointSet&)>& character,
+    GrammarBuilder& builder) {
+  ASSIGN_OR_RETURN(const RegexProgram program, ParseRegex(pattern, RegexDialect::kConstraint));
+  return RegexAutomaton(program, builder).Run(character);
+}
+
 absl::StatusOr<std::unique_ptr<const Grammar>> GrammarOfRegex(absl::string_view pattern) {
-  ASSIGN_OR_RETURN(const RegexProgram program, ParseRegex(pattern, RegexDialect::kEcmaScript));
   GrammarBuilder builder;
-  ASSIGN_OR_RETURN(const GrammarBuilder::Piece piece, RegexAutomaton(program, builder).Run());
+  const auto character = [&](const CodePointSet& set) {
+    GrammarBuilder::CodePoints ranges;
+    for (const CodePointRange& range : set.ranges()) ranges.emplace_back(range.first, range.last);
+    return builder.Characters(std::move(ranges), /*negated=*/false);
+  };
+  ASSIGN_OR_RETURN(const GrammarBuilder::Piece piece, AddRegex(pattern, character, builder));
   const GrammarBuilder::Rule root = builder.RuleNamed("root");
   builder.Define(root, piece);
   return builder.Build(root);

@@ -56,6 +56,31 @@ TEST(RegexGrammarTest, CharactersAreOfUnicode) {
   EXPECT_FALSE(Has(**grammar, "λÄ\xC3"));
 }
 
+TEST(RegexGrammarTest, ClassesWithShortNamesAreAscii) {
+  const auto grammar = GrammarOfRegex("\\d\\w\\s|\\D");
+  ASSERT_TRUE(grammar.ok()) << grammar.status();
+  EXPECT_TRUE(Has(**grammar, "1a "));
+  EXPECT_FALSE(Has(**grammar, "٣a "));
+  EXPECT_FALSE(Has(**grammar, "1é "));
+  EXPECT_FALSE(Has(**grammar, "1a\u00A0"));
+  EXPECT_TRUE(Has(**grammar, "x"));
+  EXPECT_FALSE(Has(**grammar, "٣"));
+}
+
+TEST(RegexGrammarTest, TextsNeverRunWhereTheyCannotEnd) {
+  for (const char* pattern :
+       {"[^]a]*(?:^a)b", ".*(?:^a)b", "(.*^)?ab", "(a[^\\s\\S]|ab)", "a(b|$c)"}) {
+    const auto grammar = GrammarOfRegex(pattern);
+    ASSERT_TRUE(grammar.ok()) << grammar.status();
+    GrammarMatcher matcher(**grammar, NoTokens());
+    EXPECT_FALSE(*matcher.Accept("x")) << pattern;
+    EXPECT_FALSE(*matcher.Accept("aa")) << pattern;
+    EXPECT_TRUE(*matcher.Accept("ab")) << pattern;
+    EXPECT_TRUE(matcher.can_end()) << pattern;
+    EXPECT_FALSE(matcher.can_go_on()) << pattern;
+  }
+}
+
 TEST(RegexGrammarTest, WhatCannotBeKeptIsRefusedByName) {
   for (const auto& [pattern, part] :
        std::vector<std::pair<std::string, std::string>>{{"(", "regex"},

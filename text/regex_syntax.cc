@@ -138,6 +138,11 @@ CodePointSet Word() {
   return set;
 }
 
+CodePointSet Ascii(CodePointSet set) {
+  set.Intersect(CodePointSet::Of({{{0, 0x7F}}}));
+  return set;
+}
+
 absl::StatusOr<Node> Parser::Choice(int depth) {
   if (depth > kDepthMax) return Unsupported(absl::StrCat("nesting deeper than ", kDepthMax));
   Node node = {.kind = Node::Kind::kChoice};
@@ -221,7 +226,7 @@ absl::StatusOr<Node> Parser::Atom(int depth) {
   if (Take("\\")) return EscapeOutside();
   if (Take(".")) {
     CodePointSet ends = newline;
-    if (dialect_ == RegexDialect::kEcmaScript) {
+    if (dialect_ != RegexDialect::kOniguruma) {
       ends.Add('\r', '\r');
       ends.Add(0x2028, 0x2029);
     }
@@ -354,11 +359,13 @@ absl::StatusOr<CodePointSet> Parser::Escape() {
   for (const auto& [letter, code_point] : controls) {
     if (Take(absl::string_view(&letter, 1))) return Single(code_point);
   }
-  if (Take("d")) return Digits();
+  // ASCII's alone in constraints, but what is none is none of Unicode's.
+  const bool narrow = dialect_ == RegexDialect::kConstraint;
+  if (Take("d")) return narrow ? Ascii(Digits()) : Digits();
   if (Take("D")) return Negated(Digits());
-  if (Take("s")) return Space();
+  if (Take("s")) return narrow ? Ascii(Space()) : Space();
   if (Take("S")) return Negated(Space());
-  if (Take("w")) return Word();
+  if (Take("w")) return narrow ? Ascii(Word()) : Word();
   if (Take("W")) return Negated(Word());
   if (Take("p")) return Property(false);
   if (Take("P")) return Property(true);

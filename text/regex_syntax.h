@@ -19,6 +19,7 @@ namespace stampmill {
 enum class RegexDialect : uint8_t {
   kEcmaScript,  // `^` and `$` are the ends of the text
   kOniguruma,   // `^` and `$` are the ends of a line
+  kConstraint,  // as kEcmaScript, and `\d`, `\w`, `\s` are ASCII's: every engine takes these
 };
 
 struct RegexInstruction {

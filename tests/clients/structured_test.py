@@ -2,11 +2,13 @@
 whatever it answers must be valid, since the grammar leaves it nothing else."""
 
 import asyncio
+import datetime
 import json
 import re
 import time
 import typing
 import unittest
+import uuid
 
 import openai
 import pydantic
@@ -66,6 +68,23 @@ class Tree(pydantic.BaseModel):
     other: typing.Optional[Leaf]
 
 
+class Cat(pydantic.BaseModel, extra="forbid"):
+    kind: typing.Literal["cat"]
+    lives: typing.Annotated[int, pydantic.Field(ge=-1, le=9)]
+
+
+class Visit(pydantic.BaseModel, extra="forbid"):
+    kind: typing.Literal["visit"]
+    day: datetime.date
+    code: typing.Annotated[str, pydantic.Field(pattern="^[A-C]{2}-[0-9]$")]
+    weight: typing.Annotated[float, pydantic.Field(gt=0, lt=20)]
+
+
+class Entry(pydantic.BaseModel, extra="forbid"):
+    id: uuid.UUID
+    what: typing.Annotated[typing.Union[Cat, Visit], pydantic.Field(discriminator="kind")]
+
+
 class StructuredTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -115,6 +134,16 @@ class StructuredTest(unittest.TestCase):
             tree = answer.choices[0].message.parsed
             self.assertIsInstance(tree, Tree)
             self.assertEqual(2, len(tree.leaves))
+
+    def test_bounds_patterns_formats_and_unions_are_kept(self):
+        kinds = set()
+        schema = Entry.model_json_schema()
+        for seed in range(16):
+            entry = Entry.model_validate_json(
+                self.text(response_format=self.schema(schema), seed=seed, max_tokens=450)
+            )
+            kinds.add(entry.what.kind)
+        self.assertEqual({"cat", "visit"}, kinds)
 
     def test_a_json_object_is_one_as_far_as_it_comes(self):
         # Quotes and braces made likely, so that strings and objects end.
@@ -221,7 +250,11 @@ class StructuredTest(unittest.TestCase):
             ({"$ref": "#/nowhere"}, "nowhere"),
             ({"$ref": "http://example.com/x"}, "example"),
             (loop, field),
-            ({"type": "string", "pattern": "a+"}, "pattern"),
+            ({"type": "string", "pattern": "(a)\\1"}, "pattern"),
+            ({"type": "string", "format": "regex"}, "format"),
+            ({"type": "integer", "minimum": 5, "maximum": 4}, "bounds"),
+            ({"oneOf": [{"type": "number"}, {"type": "integer"}]}, "oneOf"),
+            ({"type": "array", "uniqueItems": True}, "uniqueItems"),
             ({"enum": []}, "enum"),
             (False, "nothing"),
             ({"type": "array", "minItems": -1}, "minItems"),
