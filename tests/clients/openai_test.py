@@ -163,7 +163,10 @@ class OpenAiTest(unittest.TestCase):
 
     def test_guesses_change_no_text(self):
         prompt = "one two three, one two three, one two three, one"
-        ways = [{}, {"temperature": 1, "seed": 7}, {"logprobs": 2}, {"stop": ["o"]}]
+        letter = self.post("/tokenize", {"model": "bytes", "prompt": "o"})["tokens"][0]
+        # A text that is all one letter, so that guesses hold, and others.
+        ways = [{"logit_bias": {str(letter): 100}, "logprobs": 2}]
+        ways += [{}, {"temperature": 1, "seed": 7}, {"stop": ["o"]}]
         daemon = Daemon(["bytes=" + MODEL, "--speculative-tokens=8"])
         try:
             url = "http://%s/v1" % daemon.http
