@@ -79,6 +79,9 @@ void Decode(benchmark::State& state) {
   state.SetItemsProcessed(tokens);
 }
 BENCHMARK(Decode)->Arg(1)->Arg(16)->Arg(256);
+// The difference of the two, for those who count instructions (tests/peers/scheduler.sh).
+BENCHMARK(Decode)->Arg(256)->Iterations(100);
+BENCHMARK(Decode)->Arg(256)->Iterations(600);
 
 // A prompt is computed beside the others in almost every step.
 void WithPrompts(benchmark::State& state) {
@@ -88,6 +91,8 @@ void WithPrompts(benchmark::State& state) {
   state.SetItemsProcessed(tokens);
 }
 BENCHMARK(WithPrompts)->Arg(16)->Arg(256);
+BENCHMARK(WithPrompts)->Arg(256)->Iterations(100);
+BENCHMARK(WithPrompts)->Arg(256)->Iterations(600);
 
 }  // namespace
 }  // namespace stampmill
