@@ -124,6 +124,46 @@ constexpr HistogramName kHistograms[] = {
     {"vllm:iteration_tokens_total", &S::iteration_tokens, 1, "Tokens of a step"},
 };
 
+// What the engine of a language model counts.
+using Counters = LanguageEngineCounters;
+struct EngineNumber {
+  const char* name;
+  prometheus::MetricType type;
+  const char* help;
+  double (*value)(const Counters&);
+};
+template <auto Field>
+double Of(const Counters& c) {
+  return static_cast<double>(c.*Field);
+}
+template <auto Field>
+double OfSequences(const Counters& c) {
+  return static_cast<double>(c.sequences.*Field);
+}
+constexpr EngineNumber kEngineNumbers[] = {
+    {"vllm:num_requests_running", kGauge, "Texts that are in steps", Of<&Counters::running>},
+    {"vllm:num_requests_waiting", kGauge, "Texts that wait to be", Of<&Counters::waiting>},
+    {"vllm:kv_cache_usage_perc", kGauge, "Share of the cache's blocks in use, 1 is all",
+     [](const Counters& c) {
+       return c.blocks_total == 0 ? 0.0 : static_cast<double>(c.blocks_used) / c.blocks_total;
+     }},
+    {"vllm:num_preemptions_total", kCounter, "Texts whose blocks were taken for others",
+     OfSequences<&SequenceCounters::preemptions>},
+    {"vllm:prefix_cache_queries_total", kCounter, "Tokens looked for in the cache",
+     OfSequences<&SequenceCounters::prefix_query_tokens>},
+    {"vllm:prefix_cache_hits_total", kCounter, "Tokens found in the cache",
+     OfSequences<&SequenceCounters::prefix_hit_tokens>},
+    {"vllm:prompt_tokens_total", kCounter, "Tokens of prompts computed",
+     Of<&Counters::prompt_tokens>},
+    {"vllm:generation_tokens_total", kCounter, "Tokens generated", Of<&Counters::generated_tokens>},
+    {"vllm:spec_decode_num_drafts_total", kCounter, "Guesses of how texts go on",
+     Of<&Counters::drafts>},
+    {"vllm:spec_decode_num_draft_tokens_total", kCounter, "Tokens in them",
+     Of<&Counters::draft_tokens>},
+    {"vllm:spec_decode_num_accepted_tokens_total", kCounter, "Those of them that held",
+     Of<&Counters::accepted_tokens>},
+};
+
 double Number(uint64_t value) { return static_cast<double>(value); }
 double Micros(const DurationCount& duration) { return Number(duration.nanos / 1000); }
 
@@ -182,39 +222,12 @@ void Metrics::WriteLanguageModels(Writer& writer) {
                       .statistics = &model->engine().statistics()});
   }
   if (models.empty()) return;
-  const auto family = [&](absl::string_view name, prometheus::MetricType type,
-                          absl::string_view help, const auto& value) {
-    writer.Family(name, type, help);
+  for (const EngineNumber& each : kEngineNumbers) {
+    writer.Family(each.name, each.type, each.help);
     for (const Sample& model : models) {
-      writer.Sample({{"model_name", model.name}, {"engine", "0"}},
-                    static_cast<double>(value(model.counters)));
+      writer.Sample({{"model_name", model.name}, {"engine", "0"}}, each.value(model.counters));
     }
-  };
-  using Counters = LanguageEngineCounters;
-  family("vllm:num_requests_running", kGauge, "Texts that are in steps",
-         [](const Counters& c) { return c.running; });
-  family("vllm:num_requests_waiting", kGauge, "Texts that wait to be",
-         [](const Counters& c) { return c.waiting; });
-  family("vllm:kv_cache_usage_perc", kGauge, "Share of the cache's blocks in use, 1 is all",
-         [](const Counters& c) {
-           return c.blocks_total == 0 ? 0.0 : static_cast<double>(c.blocks_used) / c.blocks_total;
-         });
-  family("vllm:num_preemptions_total", kCounter, "Texts whose blocks were taken for others",
-         [](const Counters& c) { return c.sequences.preemptions; });
-  family("vllm:prefix_cache_queries_total", kCounter, "Tokens looked for in the cache",
-         [](const Counters& c) { return c.sequences.prefix_query_tokens; });
-  family("vllm:prefix_cache_hits_total", kCounter, "Tokens found in the cache",
-         [](const Counters& c) { return c.sequences.prefix_hit_tokens; });
-  family("vllm:prompt_tokens_total", kCounter, "Tokens of prompts computed",
-         [](const Counters& c) { return c.prompt_tokens; });
-  family("vllm:generation_tokens_total", kCounter, "Tokens generated",
-         [](const Counters& c) { return c.generated_tokens; });
-  family("vllm:spec_decode_num_drafts_total", kCounter, "Guesses of how texts go on",
-         [](const Counters& c) { return c.drafts; });
-  family("vllm:spec_decode_num_draft_tokens_total", kCounter, "Tokens in them",
-         [](const Counters& c) { return c.draft_tokens; });
-  family("vllm:spec_decode_num_accepted_tokens_total", kCounter, "Those of them that held",
-         [](const Counters& c) { return c.accepted_tokens; });
+  }
   writer.Family("vllm:cache_config_info", kGauge, "The cache of keys and values");
   for (const Sample& model : models) {
     writer.Sample({{"model_name", model.name},
