@@ -289,6 +289,12 @@ absl::Status Verify(const Contraction& c) {
   const DType of_pair = c.accumulator == DType::kF32 ? DType::kBF16 : DType::kI16;
   const DType dtype_a = of_bytes ? DType::kU8 : c.of_pairs() ? of_pair : c.accumulator;
   RETURN_IF_ERROR(verifier.CheckExprOf(c.a, dtype_a, scope_a, "a"));
+  if (c.rows.valid()) {
+    const Scope of_batch = {
+        .operands = c.operands, .axes = c.batch.size(), .reductions = {}, .accumulators = {}};
+    RETURN_IF_ERROR(verifier.CheckExprOf(c.rows, DType::kI64, of_batch, "rows"));
+    if (of_bytes) return verifier.Error("rows of a product of bytes");
+  }
   const Scope scope = {.operands = c.operands,
                        .axes = c.batch.size() + c.m.size() + 1,
                        .reductions = {},
@@ -344,11 +350,12 @@ std::string BlocksText(const Contraction& c) {
 }
 
 std::string Text(const Contraction& c) {
-  return absl::StrCat("contraction batch ", ToString(c.batch), " m ", ToString(c.m), " n ",
-                      c.n.ToString(), " k ", ToString(c.k), " in ", Name(c.accumulator),
-                      "\n  operands ", OperandsText(c.operands), "\n  a = ", c.a.ToString(),
-                      "\n  b = operand ", c.b, c.b_batched ? " batched" : "", " panel ", c.panel,
-                      BlocksText(c), "\n", OutputText(c.result, c.output, c.output_coordinates));
+  return absl::StrCat(
+      "contraction batch ", ToString(c.batch), " m ", ToString(c.m), " n ", c.n.ToString(), " k ",
+      ToString(c.k), " in ", Name(c.accumulator), "\n  operands ", OperandsText(c.operands),
+      "\n  a = ", c.a.ToString(), "\n  b = operand ", c.b, c.b_batched ? " batched" : "", " panel ",
+      c.panel, BlocksText(c), c.rows.valid() ? absl::StrCat("\n  rows ", c.rows.ToString()) : "",
+      "\n", OutputText(c.result, c.output, c.output_coordinates));
 }
 
 std::string Text(const Library& library) {

@@ -101,6 +101,9 @@ struct Contraction {
   int64_t panel = 0;
   std::optional<BlockFormat> blocks;  // of b; nullopt: numbers
   bool exact_rows = false;            // of a product of blocks
+  // How many rows of m a batch has, i64 of its coordinates alone; those behind are neither read nor
+  // written. Invalid: all.
+  Expr rows;
   // The value written, from the accumulators and coordinates batch, m axes, n, in this order.
   Expr result;
   Operand output;

@@ -36,6 +36,7 @@ constexpr uint64_t kParametersMax = 1 << 16;
 constexpr uint8_t kBatched = 1;
 constexpr uint8_t kBlocks = 2;  // after the panel a byte with the format
 constexpr uint8_t kExactRows = 4;
+constexpr uint8_t kRows = 8;
 
 class Writer {
  public:
@@ -78,11 +79,12 @@ class Writer {
     Operands(c.operands);
     Ref(c.a);
     fields_out_.SignedVarint(c.b);
-    fields_out_.U8(static_cast<uint8_t>((c.b_batched ? kBatched : 0) |
-                                        (c.blocks.has_value() ? kBlocks : 0) |
-                                        (c.exact_rows ? kExactRows : 0)));
+    fields_out_.U8(
+        static_cast<uint8_t>((c.b_batched ? kBatched : 0) | (c.blocks.has_value() ? kBlocks : 0) |
+                             (c.exact_rows ? kExactRows : 0) | (c.rows.valid() ? kRows : 0)));
     fields_out_.SignedVarint(c.panel);
     if (c.blocks.has_value()) fields_out_.U8(static_cast<uint8_t>(*c.blocks));
+    if (c.rows.valid()) Ref(c.rows);
     Ref(c.result);
     WriteOperand(c.output);
     Exprs(c.output_coordinates);
@@ -392,7 +394,7 @@ class Reader {
     if (b < 0 || b >= static_cast<int64_t>(kNestOperandsMax)) in_.Fail(absl::StrCat("b ", b));
     c.b = in_.ok() ? static_cast<int32_t>(b) : -1;
     const uint8_t flags = in_.U8();
-    if (flags > (kBatched | kBlocks | kExactRows)) in_.Fail(absl::StrCat("flags ", flags));
+    if (flags > (kBatched | kBlocks | kExactRows | kRows)) in_.Fail(absl::StrCat("flags ", flags));
     c.b_batched = (flags & kBatched) != 0;
     c.exact_rows = (flags & kExactRows) != 0;
     c.panel = in_.SignedVarint();
@@ -401,6 +403,7 @@ class Reader {
       if (format >= kBlockFormatCount) in_.Fail(absl::StrCat("block format ", format));
       c.blocks = in_.ok() ? static_cast<BlockFormat>(format) : BlockFormat::kQ4_0;
     }
+    if ((flags & kRows) != 0) c.rows = ReadRef();
     c.result = ReadRef();
     c.output = ReadOperand();
     c.output_coordinates = ReadRefs(kNestAxesMax);

@@ -637,6 +637,7 @@ class ContractionRun {
     }
     environment_.accumulators.resize(of_bytes_ ? 2 : 1);
     RETURN_IF_ERROR(a_.Compile({&c.a, 1}, a_environment_));
+    if (c.rows.valid()) RETURN_IF_ERROR(counts_.emplace().Compile({&c.rows, 1}, a_environment_));
     return writer_.Compile(c.result, c.output_coordinates, output_, environment_);
   }
 
@@ -644,17 +645,31 @@ class ContractionRun {
     const Odometer rows(rows_, 0);
     if (!rows.Start(environment_.coordinates)) return absl::OkStatus();
     std::optional<size_t> level = 0;
+    size_t changed = 0;  // the outermost axis since the last row that there was
     while (level.has_value()) {
+      changed = std::min(changed, *level);
       std::copy_n(environment_.coordinates.begin(), rows_.size(),
                   a_environment_.coordinates.begin());
-      RETURN_IF_ERROR(EvaluateRow(*level));
-      RETURN_IF_ERROR(WriteRow(*level));
+      ASSIGN_OR_RETURN(const bool there_is, HasRow());
+      if (there_is) RETURN_IF_ERROR(EvaluateRow(changed));
+      if (there_is) RETURN_IF_ERROR(WriteRow(std::exchange(changed, rows_.size())));
       level = rows.Next(environment_.coordinates);
     }
     return absl::OkStatus();
   }
 
  private:
+  // Whether the batch has so many rows.
+  absl::StatusOr<bool> HasRow() {
+    if (!counts_.has_value()) return true;
+    if (!counts_->Run(a_environment_, 0)) return counts_->error();
+    int64_t row = 0;
+    for (size_t i = batch_rank_; i < rows_.size(); ++i) {
+      row = row * rows_[i] + static_cast<int64_t>(a_environment_.coordinates[i]);
+    }
+    return row < static_cast<int64_t>(counts_->root(0));
+  }
+
   // b must hold every panel that is read.
   absl::Status CheckPanels() const {
     ASSIGN_OR_RETURN(const int64_t k_count, TensorElementCount(k_));
@@ -743,6 +758,7 @@ class ContractionRun {
   Environment a_environment_;  // batch, m, k
   Environment environment_;    // batch, m, n
   RegisterProgram a_;
+  std::optional<RegisterProgram> counts_;
   Writer writer_;
   std::vector<uint64_t> row_;
 };

@@ -23,6 +23,7 @@
 #include "kernels/families.h"
 #include "kernels/host_values.h"
 #include "kernels/indices.h"
+#include "kernels/panels.h"
 #include "kernels/reference.h"
 #include "kernels/shape_rules.h"
 #include "kernels/stage_builder.h"
@@ -78,14 +79,8 @@ References DequantizeReference(const ReferenceArguments& arguments) {
 
 // --- Panels ---
 
-struct Panels {
-  BlockLayout layout;
-  int64_t rows = 0;
-  int64_t k = 0;
-  int64_t panel_bytes = 0;
-};
+}  // namespace
 
-// What the attributes and the shape say of the panels of a node.
 absl::StatusOr<Panels> ReadPanels(const Node& node, const Shape& shape) {
   ASSIGN_OR_RETURN(const BlockFormat format, ReadFormat(node));
   ASSIGN_OR_RETURN(const int64_t panel, node.Int("panel", 0));
@@ -106,6 +101,24 @@ absl::StatusOr<Panels> ReadPanels(const Node& node, const Shape& shape) {
   }
   return panels;
 }
+
+std::vector<float> UnpackPanels(const Panels& panels, const std::byte* bytes) {
+  const int64_t length = panels.layout.facts().run;
+  std::vector<float> values;
+  for (int64_t row = 0; row < panels.rows; ++row) {
+    const std::byte* panel = bytes + row / panels.layout.panel * panels.panel_bytes;
+    for (int64_t number = 0; number < panels.k / length; ++number) {
+      const BlockRun run = ReadRun(panels.layout, panel, row % panels.layout.panel, number);
+      for (int64_t i = 0; i < length; ++i) {
+        const float product = run.scale * static_cast<float>(run.numbers[static_cast<size_t>(i)]);
+        values.push_back(run.has_minimum ? product + run.minimum : product);
+      }
+    }
+  }
+  return values;
+}
+
+namespace {
 
 absl::StatusOr<Panels> PanelsOfInput(const InferContext& context, size_t i) {
   ASSIGN_OR_RETURN(const DType dtype, context.InputDType(i));
@@ -144,19 +157,7 @@ absl::Status InferMatMulPanels(InferContext& context) {
 absl::StatusOr<std::vector<float>> Unpacked(const Node& node, const Tensor& tensor) {
   ASSIGN_OR_RETURN(const Panels panels,
                    ReadPanels(node, Shape(tensor.shape().begin(), tensor.shape().end())));
-  const int64_t length = panels.layout.facts().run;
-  std::vector<float> values;
-  for (int64_t row = 0; row < panels.rows; ++row) {
-    const std::byte* panel = tensor.bytes().data() + row / panels.layout.panel * panels.panel_bytes;
-    for (int64_t number = 0; number < panels.k / length; ++number) {
-      const BlockRun run = ReadRun(panels.layout, panel, row % panels.layout.panel, number);
-      for (int64_t i = 0; i < length; ++i) {
-        const float product = run.scale * static_cast<float>(run.numbers[static_cast<size_t>(i)]);
-        values.push_back(run.has_minimum ? product + run.minimum : product);
-      }
-    }
-  }
-  return values;
+  return UnpackPanels(panels, tensor.bytes().data());
 }
 
 References DequantizePanelsReference(const ReferenceArguments& arguments) {

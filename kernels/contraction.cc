@@ -390,6 +390,7 @@ void EmitPackedProduct(LowerContext& context, Product product, ValueId packed, V
                           .a = pairs ? Expr::Cast(number, product.a) : product.a,
                           .b_batched = batched,
                           .panel = panel,
+                          .rows = product.rows,
                           .result = product.result,
                           .output = product.output,
                           .output_coordinates = product.output_coordinates};

@@ -54,6 +54,7 @@ struct Product {
   std::vector<ProductAxis> b_axes;   // one an axis of b
   std::optional<Tensor> b_constant;  // contents, when known; `b` may then be kNoValue
 
+  Expr rows;    // of a batch, i64 of its coordinates; invalid: all of m. Not of bytes
   Expr result;  // from Accumulator(0) and the coordinates batch, m, n
   Operand output;
   std::vector<Expr> output_coordinates;  // over batch, m, n; empty: these, in order

@@ -19,6 +19,7 @@ std::span<const OpDefinition> ConvOps();
 std::span<const OpDefinition> ConvTransposeOps();
 std::span<const OpDefinition> CountedOps();
 std::span<const OpDefinition> EinsumOps();
+std::span<const OpDefinition> ExpertOps();
 std::span<const OpDefinition> GatherOps();
 std::span<const OpDefinition> GenerateOps();
 std::span<const OpDefinition> GridSampleOps();

@@ -31,6 +31,7 @@ const std::vector<const OpDefinition*>& List() {
         ConvTransposeOps(),
         CountedOps(),
         EinsumOps(),
+        ExpertOps(),
         GatherOps(),
         GenerateOps(),
         GridSampleOps(),

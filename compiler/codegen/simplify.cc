@@ -331,10 +331,12 @@ Accesses AccessesOfA(Contraction& contraction) {
 }
 
 Accesses AccessesOfAll(Contraction& contraction) {
-  return {.expressions = {&contraction.a, &contraction.result},
-          .output_coordinates = &contraction.output_coordinates,
-          .operands = &contraction.operands,
-          .output = &contraction.output};
+  Accesses accesses = {.expressions = {&contraction.a, &contraction.result},
+                       .output_coordinates = &contraction.output_coordinates,
+                       .operands = &contraction.operands,
+                       .output = &contraction.output};
+  if (contraction.rows.valid()) accesses.expressions.push_back(&contraction.rows);
+  return accesses;
 }
 
 bool IsLoadedBy(const Expr& e, int32_t operand) {

@@ -34,7 +34,9 @@ constexpr Architecture kArchitectures[] = {
     {"nomic-bert", BuildNomicBert, true},
     {"phi3", BuildPhi3},
     {"qwen2", BuildQwen2},
+    {"qwen2moe", BuildQwen2Moe},
     {"qwen3", BuildQwen3},
+    {"qwen3moe", BuildQwen3Moe},
     {"smollm3", BuildSmolLm3},
     {"starcoder2", BuildStarcoder2},
 };

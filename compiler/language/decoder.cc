@@ -72,6 +72,25 @@ ValueId GatedFeedForward(TransformerBuilder& b, ValueId x, GateActivation activa
   return b.Linear(b.Gate(b.Linear(x, "ffn_gate"), b.Linear(x, "ffn_up"), activation), "ffn_down");
 }
 
+ValueId MixedFeedForward(TransformerBuilder& b, ValueId x, bool sums_to_one) {
+  if (!b.HasHere("ffn_gate_inp")) return GatedFeedForward(b, x, GateActivation::kSilu);
+  const ExpertShape shape = {.count = b.Int("expert_count"),
+                             .used = b.Int("expert_used_count"),
+                             .sums_to_one = b.Flag("expert_weights_norm", sums_to_one),
+                             .scale = b.Float("expert_weights_scale", 1)};
+  if (shape.count < 1 || shape.used < 1 || shape.used > shape.count) {
+    b.Fail(absl::InvalidArgumentError(absl::StrCat("expert_used_count: got ", shape.used, " of ",
+                                                   shape.count, " experts (expert_count)")));
+    return kNoValue;
+  }
+  const ValueId mixed = b.MixExperts(x, b.Linear(x, "ffn_gate_inp"), shape);
+  if (!b.HasHere("ffn_up_shexp")) return mixed;
+  const ValueId shared = b.Linear(
+      b.Gate(b.Linear(x, "ffn_gate_shexp"), b.Linear(x, "ffn_up_shexp"), GateActivation::kSilu),
+      "ffn_down_shexp");
+  return b.Add(mixed, b.GateBySigmoid(shared, b.Linear(x, "ffn_gate_inp_shexp")));
+}
+
 ValueId KeepWanted(TransformerBuilder& b, ValueId x) {
   return b.layer() + 1 == b.Int("block_count") ? b.SelectOutputs(x) : x;
 }

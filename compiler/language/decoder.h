@@ -22,6 +22,11 @@ ValueId SelfAttention(TransformerBuilder& b, ValueId x, const AttentionShape& sh
 // ffn_down(activation(ffn_gate) * ffn_up)
 ValueId GatedFeedForward(TransformerBuilder& b, ValueId x, GateActivation activation);
 
+// The current layer's: of experts where it has some ("ffn_gate_inp"), with one that all rows go
+// through, behind a gate of its own, beside them ("ffn_up_shexp"); else of one matrix each.
+// `sums_to_one`: the architecture's, unless the fact "expert_weights_norm" says otherwise.
+ValueId MixedFeedForward(TransformerBuilder& b, ValueId x, bool sums_to_one);
+
 // Behind the attention of the last layer only the rows that are wanted go on.
 ValueId KeepWanted(TransformerBuilder& b, ValueId x);
 
@@ -39,7 +44,9 @@ ValueId BuildGpt2(TransformerBuilder& b);
 ValueId BuildLlama(TransformerBuilder& b);
 ValueId BuildPhi3(TransformerBuilder& b);
 ValueId BuildQwen2(TransformerBuilder& b);
+ValueId BuildQwen2Moe(TransformerBuilder& b);
 ValueId BuildQwen3(TransformerBuilder& b);
+ValueId BuildQwen3Moe(TransformerBuilder& b);
 ValueId BuildSmolLm3(TransformerBuilder& b);
 ValueId BuildStarcoder2(TransformerBuilder& b);
 

@@ -1,6 +1,7 @@
 // Llama (Touvron et al., 2023) and what follows it: Mistral, SmolLM2, Granite, whose factors on
-// embeddings, residuals, attention and logits are 1 elsewhere; and SmolLM3, in which every fourth
-// layer knows no positions.
+// embeddings, residuals, attention and logits are 1 elsewhere; Mixtral
+// (Jiang et al., 2024), of whose experts each token goes through two; and SmolLM3, in which every
+// fourth layer knows no positions.
 #include "compiler/language/decoder.h"
 
 namespace stampmill {
@@ -18,7 +19,7 @@ ValueId Build(TransformerBuilder& b, int64_t layers_to_one_without_positions) {
         SelfAttention(b, b.RmsNorm(x, "attn_norm"), AttentionOf(b), turns ? &rotary : nullptr);
     x = b.Add(KeepWanted(b, x), b.Scale(attention, residual));
     const ValueId h = b.RmsNorm(x, "ffn_norm");
-    x = b.Add(x, b.Scale(GatedFeedForward(b, h, GateActivation::kSilu), residual));
+    x = b.Add(x, b.Scale(MixedFeedForward(b, h, true), residual));
   }
   b.EnterLayer(-1);
   return Logits(b, b.RmsNorm(x, "output_norm"), 1 / b.Float("logit_scale", 1));

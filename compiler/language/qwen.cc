@@ -1,11 +1,12 @@
 // Qwen 2 (Yang et al., 2024), with biases on queries, keys and values, and Qwen 3 (2025), which
-// normalises the heads of queries and keys instead.
+// normalises the heads of queries and keys instead. Both have forms with a mixture of experts: that
+// of Qwen 2 does not scale the weights of a token's experts, and has one that all tokens share.
 #include "compiler/language/decoder.h"
 
 namespace stampmill {
 namespace {
 
-ValueId Build(TransformerBuilder& b, bool normalises_heads) {
+ValueId Build(TransformerBuilder& b, bool normalises_heads, bool sums_to_one) {
   ValueId x = b.EmbedTokens();
   for (int64_t layer = 0; layer < b.Int("block_count"); ++layer) {
     b.EnterLayer(layer);
@@ -21,7 +22,7 @@ ValueId Build(TransformerBuilder& b, bool normalises_heads) {
         b.Attend(b.Rotate(q, shape.heads, rotary), b.Rotate(k, shape.kv_heads, rotary),
                  b.Linear(h, "attn_v"), shape);
     x = b.Add(KeepWanted(b, x), b.Linear(KeepWanted(b, attention), "attn_output"));
-    x = b.Add(x, GatedFeedForward(b, b.RmsNorm(x, "ffn_norm"), GateActivation::kSilu));
+    x = b.Add(x, MixedFeedForward(b, b.RmsNorm(x, "ffn_norm"), sums_to_one));
   }
   b.EnterLayer(-1);
   return Logits(b, b.RmsNorm(x, "output_norm"));
@@ -29,7 +30,9 @@ ValueId Build(TransformerBuilder& b, bool normalises_heads) {
 
 }  // namespace
 
-ValueId BuildQwen2(TransformerBuilder& b) { return Build(b, false); }
-ValueId BuildQwen3(TransformerBuilder& b) { return Build(b, true); }
+ValueId BuildQwen2(TransformerBuilder& b) { return Build(b, false, false); }
+ValueId BuildQwen2Moe(TransformerBuilder& b) { return Build(b, false, false); }
+ValueId BuildQwen3(TransformerBuilder& b) { return Build(b, true, true); }
+ValueId BuildQwen3Moe(TransformerBuilder& b) { return Build(b, true, true); }
 
 }  // namespace stampmill

@@ -253,8 +253,13 @@ ValueId TransformerBuilder::RmsNormHeads(ValueId x, absl::string_view name, int6
 }
 
 ValueId TransformerBuilder::Linear(ValueId x, absl::string_view name) {
-  const ValueId weight =
-      Op("Transpose", {Weight(NameOf(name, "weight"))}, {{"perm", std::vector<int64_t>{1, 0}}});
+  ValueId rows = Weight(NameOf(name, "weight"));
+  // One output: some files have its row alone.
+  const auto found = source_.weights.find(NameOf(name, "weight"));
+  if (found != source_.weights.end() && found->second.shape.size() == 1) {
+    rows = Reshape(rows, {1, -1});
+  }
+  const ValueId weight = Op("Transpose", {rows}, {{"perm", std::vector<int64_t>{1, 0}}});
   const ValueId product = Op("MatMul", {x, weight});
   const std::string bias = NameOf(name, "bias");
   return Has(bias) ? Op("Add", {product, Weight(bias)}) : product;
@@ -350,6 +355,51 @@ ValueId TransformerBuilder::Attend(ValueId q, ValueId k, ValueId v, const Attent
                     {"scale", static_cast<float>(shape.scale)},
                     {"softcap", static_cast<float>(shape.softcap)},
                     {"window", shape.window}});
+}
+
+ValueId TransformerBuilder::ExpertLinear(ValueId x, absl::string_view name, ValueId pairs,
+                                         ValueId counts, const ExpertShape& shape) {
+  const std::string weight = NameOf(name, "weight");
+  const ValueId w = Weight(weight);
+  if (x == kNoValue || w == kNoValue) return kNoValue;
+  const std::vector<int64_t>& dims = source_.weights.at(weight).shape;
+  if (dims.size() != 3 || dims[0] != shape.count) {
+    Fail(absl::InvalidArgumentError(absl::StrCat("weight ", weight, ": shape [",
+                                                 absl::StrJoin(dims, ", "), "], want ", shape.count,
+                                                 " experts of two dims")));
+    return kNoValue;
+  }
+  return graph_.Op("ExpertMatMul", "stampmill", {x, w, pairs, counts}, {{"used", shape.used}});
+}
+
+ValueId TransformerBuilder::MixExperts(ValueId x, ValueId gate, const ExpertShape& shape) {
+  if (x == kNoValue || gate == kNoValue) return kNoValue;
+  const ValueId likely = Op("Softmax", {gate}, {{"axis", int64_t{-1}}});
+  const NodeId top = graph_.AddNode(
+      {.op_type = "TopK", .name = "experts", .inputs = {likely, Ints({shape.used})}}, 2);
+  graph_.node(top).opset = kOpset;
+  ValueId weights = graph_.node(top).outputs[0];
+  const NodeId group = graph_.AddNode({.op_type = "GroupByExpert",
+                                       .domain = "stampmill",
+                                       .name = "by_expert",
+                                       .inputs = {graph_.node(top).outputs[1]},
+                                       .outputs = {},
+                                       .attributes = {{"experts", shape.count}}},
+                                      2);
+  const ValueId pairs = graph_.node(group).outputs[0], counts = graph_.node(group).outputs[1];
+  if (shape.sums_to_one) {
+    weights = Op("Div", {weights, Op("ReduceSum", {weights, Ints({1})})});
+  }
+  const ValueId gated =
+      Gate(ExpertLinear(x, "ffn_gate_exps", pairs, counts, shape),
+           ExpertLinear(x, "ffn_up_exps", pairs, counts, shape), GateActivation::kSilu);
+  const ValueId each = ExpertLinear(gated, "ffn_down_exps", pairs, counts, shape);
+  const ValueId weighed = Op("Mul", {each, Op("Unsqueeze", {weights, Ints({2})})});
+  return Scale(Op("ReduceSum", {weighed, Ints({1})}, {{"keepdims", int64_t{0}}}), shape.scale);
+}
+
+ValueId TransformerBuilder::GateBySigmoid(ValueId x, ValueId gate) {
+  return Op("Mul", {x, Op("Sigmoid", {gate})});
 }
 
 ValueId TransformerBuilder::SelectOutputs(ValueId x) { return Op("Gather", {x, outputs_}); }

@@ -58,6 +58,12 @@ struct AttentionShape {
   int64_t window = 0;  // tokens that a token sees, itself included; 0: all
 };
 
+struct ExpertShape {
+  int64_t count = 0, used = 0;
+  bool sums_to_one = false;  // the weights of a token's experts are scaled to do so
+  double scale = 1;          // of what they give together
+};
+
 class TransformerBuilder {
  public:
   // `source` is borrowed.
@@ -101,6 +107,12 @@ class TransformerBuilder {
   ValueId Rotate(ValueId x, int64_t heads, const RotaryOptions& rotary);
   // Puts k and v [tokens, kv_heads * size] into the layer's cache and attends to it.
   ValueId Attend(ValueId q, ValueId k, ValueId v, const AttentionShape& shape);
+  // Of `count` experts each row goes through the `used` likeliest, `gate` [tokens, count] being
+  // what they are weighed by: the sum of gated feed-forwards with weights "ffn_gate_exps",
+  // "ffn_up_exps", "ffn_down_exps" of three dims.
+  ValueId MixExperts(ValueId x, ValueId gate, const ExpertShape& shape);
+  // x [tokens, width] times the sigmoid of gate [tokens, 1].
+  ValueId GateBySigmoid(ValueId x, ValueId gate);
   // Only the rows whose results are wanted.
   ValueId SelectOutputs(ValueId x);
 
@@ -123,6 +135,8 @@ class TransformerBuilder {
   std::optional<double> Number(absl::string_view fact);
   // The weight as f32 [rows, columns] or [elements].
   ValueId Weight(const std::string& name);
+  ValueId ExpertLinear(ValueId x, absl::string_view name, ValueId pairs, ValueId counts,
+                       const ExpertShape& shape);
   ValueId Op(absl::string_view type, std::vector<ValueId> inputs,
              absl::flat_hash_map<std::string, Attribute> attributes = {});
   ValueId Constant(Tensor tensor, absl::string_view name);

@@ -59,6 +59,7 @@ class BlockContractionEmitter {
   Tile MakeTile(int64_t rows, int64_t panels);
 
   void EmitTask(llvm::Value* task);
+  void EmitRows(llvm::Value* task, llvm::Value* group);
   void PackRows();
   void PackRow(RowPacker& packer, llvm::Value* row, const Values& m);
   void RoundGroup(llvm::Value* source, llvm::Value* record);
@@ -171,12 +172,26 @@ void BlockContractionEmitter::EmitTask(llvm::Value* task) {
   batch_ = at[0];
   batch_at_ = ir_.Decompose(batch_, batch_extents_);
   first_row_ = ir_.Mul(at[1], task_rows);
-  rows_ = ir_.Min(task_rows, ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
+  llvm::Value* all_rows = kernel_.Dim(schedule_.m);
+  if (contraction_.rows.valid()) {
+    const Scope scope = ScopeAt({}, batch_at_.size());
+    all_rows = ir_.Min(all_rows, ExprEmitter(scope).Emit(contraction_.rows).value);
+  }
+  rows_ = ir_.Min(task_rows, ir_.Sub(all_rows, first_row_));
   first_panel_ = ir_.Mul(at[2], per_task);
   task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
+  if (!contraction_.rows.valid()) {
+    EmitRows(task, at[2]);
+    return;
+  }
+  ir_.If(b.CreateICmpSGT(rows_, ir_.Int(0)), [&] { EmitRows(task, at[2]); });
+}
+
+void BlockContractionEmitter::EmitRows(llvm::Value* task, llvm::Value* group) {
+  llvm::IRBuilder<>& b = ir_.b();
   // Unless the task before has left them.
   llvm::Value* is_first = b.CreateICmpEQ(task, kernel_.function()->getArg(1));
-  llvm::Value* is_new = b.CreateICmpEQ(at[2], ir_.Int(0));
+  llvm::Value* is_new = b.CreateICmpEQ(group, ir_.Int(0));
   ir_.If(b.CreateOr(is_first, is_new), [&] { PackRows(); });
   EmitPanels();
 }

@@ -121,6 +121,7 @@ class ContractionEmitter {
   }
 
   void EmitTask(llvm::Value* task);
+  void EmitRows(llvm::Value* task);
   void EmitBlockOfK(llvm::Value* task, llvm::Value* begin);
   void EmitPanel(llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count);
   void EmitTiles(const Panel& kind, llvm::Value* panel, llvm::Value* k_begin, llvm::Value* k_count);
@@ -484,9 +485,22 @@ void ContractionEmitter::EmitTask(llvm::Value* task) {
   bool one_block = schedule_.row_blocks.IsConstant(1);
   llvm::Value* rows_per_task = kernel_.Dim(schedule_.rows_per_task);
   first_row_ = one_block ? ir_.Int(0) : ir_.Mul(at[1], rows_per_task);
-  rows_ = ir_.Min(rows_per_task, ir_.Sub(kernel_.Dim(schedule_.m), first_row_));
+  llvm::Value* all_rows = kernel_.Dim(schedule_.m);
+  if (contraction_.rows.valid()) {
+    const Scope scope = frame_.RowScope({}, 0);
+    all_rows = ir_.Min(all_rows, ExprEmitter(scope).Emit(contraction_.rows).value);
+  }
+  rows_ = ir_.Min(rows_per_task, ir_.Sub(all_rows, first_row_));
   first_panel_ = ir_.Mul(group_, per_task);
   task_panels_ = ir_.Min(per_task, ir_.Sub(panels_, first_panel_));
+  if (!contraction_.rows.valid()) {
+    EmitRows(task);
+    return;
+  }
+  ir_.If(ir_.b().CreateICmpSGT(rows_, ir_.Int(0)), [&] { EmitRows(task); });
+}
+
+void ContractionEmitter::EmitRows(llvm::Value* task) {
   if (schedule_.pack_whole_k) PackOnce(task, ir_.Int(0), steps_);
   // With no k at all there is one empty block: the accumulators are zero.
   ir_.For(ir_.Int(0), ir_.Max(steps_, ir_.Int(1)), schedule_.block_k,

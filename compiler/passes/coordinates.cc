@@ -177,6 +177,7 @@ void VisitExprs(Body& body, const Visit& visit) {
     for (auto& e : nest->output_coordinates) visit(e);
   } else if (auto* contraction = std::get_if<Contraction>(&body)) {
     visit(contraction->a);
+    if (contraction->rows.valid()) visit(contraction->rows);
     visit(contraction->result);
     for (auto& e : contraction->output_coordinates) visit(e);
   }

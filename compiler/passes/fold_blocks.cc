@@ -2,8 +2,11 @@
 //
 // x * transpose(DequantizeBlocks(w)), as MatMul with a Transpose between or as Gemm with transB,
 // is MatMulPanels(x, panels of w), plus what Gemm adds; a Gather of its rows is GatherPanels.
+// ExpertMatMul with dequantised weights is ExpertMatMulPanels (kernels/experts.cc).
 // Whatever else reads DequantizeBlocks(w) reads the same panels: a weight is stored once.
+#include <algorithm>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -33,7 +36,11 @@ class BlockFolder {
     }
     for (const NodeId id : graph_.Order()) {
       const Node node = graph_.node(id);
-      if (node.removed || !node.domain.empty()) continue;
+      if (node.removed) continue;
+      if (node.domain == kDomain && node.op_type == "ExpertMatMul") {
+        RETURN_IF_ERROR(FoldExperts(id, node));
+      }
+      if (!node.domain.empty()) continue;
       if (node.op_type == "MatMul") RETURN_IF_ERROR(FoldMatMul(id, node));
       if (node.op_type == "Gemm") RETURN_IF_ERROR(FoldGemm(id, node));
       if (node.op_type == "Gather") RETURN_IF_ERROR(FoldGather(id, node));
@@ -119,6 +126,51 @@ class BlockFolder {
       y = graph_.Op("Add", "", {y, Scaled(node.inputs[2], beta)});
     }
     Replace(id, y);
+    return absl::OkStatus();
+  }
+
+  // The matrices of each expert become panels, one expert's after the other's.
+  absl::Status FoldExperts(NodeId id, const Node& node) {
+    const Node* weights = Producer(node.inputs[1], kDomain, "DequantizeBlocks");
+    if (weights == nullptr) return absl::OkStatus();
+    const Value& value = graph_.value(weights->inputs[0]);
+    ASSIGN_OR_RETURN(const std::string name, weights->String("format", ""));
+    const std::optional<BlockFormat> format = BlockFormatFromName(name);
+    if (!value.constant.has_value() || value.constant->rank() != 3 || !format.has_value()) {
+      return absl::OkStatus();
+    }
+    const Tensor rows = *value.constant;
+    const int64_t experts = rows.shape()[0], n = rows.shape()[1], bytes = rows.shape()[2];
+    const int64_t panels = (n + panel_ - 1) / panel_;
+    std::optional<Tensor> packed;
+    for (int64_t expert = 0; expert < experts; ++expert) {
+      const auto size = static_cast<size_t>(n * bytes);
+      ASSIGN_OR_RETURN(const Tensor matrix,
+                       Tensor::View(DType::kU8, {n, bytes},
+                                    rows.bytes().subspan(static_cast<size_t>(expert) * size, size),
+                                    std::make_shared<Tensor>(rows)));
+      ASSIGN_OR_RETURN(const Tensor one, PackBlocks(matrix, *format, panel_));
+      if (!packed.has_value()) {
+        ASSIGN_OR_RETURN(packed, Tensor::Allocate(DType::kU8, {experts, panels, one.shape()[1]}));
+      }
+      std::ranges::copy(one.bytes(), packed->mutable_bytes().begin() +
+                                         static_cast<int64_t>(one.bytes().size()) * expert);
+    }
+    if (!packed.has_value()) return absl::OkStatus();
+    absl::flat_hash_map<std::string, Attribute> attributes = node.attributes;
+    attributes["format"] = name;
+    attributes["panel"] = panel_;
+    attributes["rows"] = n;
+    std::vector<ValueId> inputs = node.inputs;
+    inputs[1] = graph_.AddConstant(value.name, *std::move(packed));
+    const NodeId product = graph_.AddNode({.op_type = "ExpertMatMulPanels",
+                                           .domain = std::string(kDomain),
+                                           .name = node.name,
+                                           .inputs = std::move(inputs),
+                                           .outputs = {},
+                                           .attributes = std::move(attributes)},
+                                          1);
+    Replace(id, graph_.node(product).outputs[0]);
     return absl::OkStatus();
   }
 

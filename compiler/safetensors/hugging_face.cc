@@ -34,10 +34,11 @@ constexpr double kHeadSizeMax = 1 << 16;
 
 // model_type to GGUF's name of the architecture.
 constexpr std::pair<absl::string_view, absl::string_view> kTypes[] = {
-    {"gemma", "gemma"},     {"gemma2", "gemma2"},   {"gemma3_text", "gemma3"},
-    {"gpt2", "gpt2"},       {"granite", "granite"}, {"llama", "llama"},
-    {"mistral", "mistral"}, {"phi3", "phi3"},       {"qwen2", "qwen2"},
-    {"qwen3", "qwen3"},     {"smollm3", "smollm3"}, {"starcoder2", "starcoder2"},
+    {"gemma", "gemma"},        {"gemma2", "gemma2"},      {"gemma3_text", "gemma3"},
+    {"gpt2", "gpt2"},          {"granite", "granite"},    {"llama", "llama"},
+    {"mistral", "mistral"},    {"mixtral", "llama"},      {"phi3", "phi3"},
+    {"qwen2", "qwen2"},        {"qwen2_moe", "qwen2moe"}, {"qwen3", "qwen3"},
+    {"qwen3_moe", "qwen3moe"}, {"smollm3", "smollm3"},    {"starcoder2", "starcoder2"},
 };
 
 // Numbers of config.json to facts.
@@ -66,6 +67,9 @@ constexpr std::pair<const char*, const char*> kFacts[] = {
     {"residual_multiplier", "residual_scale"},
     {"attention_multiplier", "attention.scale"},
     {"logits_scaling", "logit_scale"},
+    {"num_local_experts", "expert_count"},
+    {"num_experts", "expert_count"},
+    {"num_experts_per_tok", "expert_used_count"},
 };
 
 // Names within a layer.
@@ -84,11 +88,24 @@ constexpr std::pair<absl::string_view, absl::string_view> kLayerNames[] = {
     {"mlp.down_proj", "ffn_down"},
     {"mlp.c_fc", "ffn_up"},
     {"mlp.c_proj", "ffn_down"},
+    {"block_sparse_moe.gate", "ffn_gate_inp"},
+    {"mlp.gate", "ffn_gate_inp"},
+    {"mlp.shared_expert_gate", "ffn_gate_inp_shexp"},
+    {"mlp.shared_expert.gate_proj", "ffn_gate_shexp"},
+    {"mlp.shared_expert.up_proj", "ffn_up_shexp"},
+    {"mlp.shared_expert.down_proj", "ffn_down_shexp"},
     {"ln_1", "attn_norm"},
     {"attn.c_attn", "attn_qkv"},
     {"attn.c_proj", "attn_output"},
     {"ln_2", "ffn_norm"},
 };
+// Behind an expert's number, which GGUF has as the first dim of one weight.
+constexpr absl::string_view kExpertPrefixes[] = {"block_sparse_moe.experts.", "mlp.experts."};
+constexpr std::pair<absl::string_view, absl::string_view> kExpertNames[] = {
+    {"w1", "ffn_gate_exps"},        {"w2", "ffn_down_exps"},    {"w3", "ffn_up_exps"},
+    {"gate_proj", "ffn_gate_exps"}, {"up_proj", "ffn_up_exps"}, {"down_proj", "ffn_down_exps"},
+};
+constexpr int32_t kExpertsMax = 1 << 16;
 // With norms before and behind each part, or only before.
 constexpr std::pair<absl::string_view, absl::string_view> kSandwichNames[] = {
     {"post_attention_layernorm", "post_attention_norm"},
@@ -135,6 +152,22 @@ std::optional<std::string> MappedName(
   return std::nullopt;
 }
 
+// "ffn_up_exps.7" for expert 7's; StackExperts makes one weight of them.
+std::optional<std::string> ExpertName(absl::string_view name) {
+  for (const absl::string_view prefix : kExpertPrefixes) {
+    if (!absl::ConsumePrefix(&name, prefix)) continue;
+    const size_t dot = name.find('.');
+    int32_t expert = 0;
+    if (dot == absl::string_view::npos || !absl::SimpleAtoi(name.substr(0, dot), &expert) ||
+        expert < 0 || expert >= kExpertsMax) {
+      return std::nullopt;
+    }
+    const std::optional<std::string> mapped = MappedName(kExpertNames, name.substr(dot + 1));
+    return mapped.has_value() ? std::optional(absl::StrCat(*mapped, ".", expert)) : std::nullopt;
+  }
+  return std::nullopt;
+}
+
 // GGUF's name of a weight; nullopt: none that is known.
 std::optional<std::string> NameOf(absl::string_view name, bool sandwich) {
   for (const absl::string_view prefix : {"model.", "transformer.", "language_model.model."}) {
@@ -156,6 +189,7 @@ std::optional<std::string> NameOf(absl::string_view name, bool sandwich) {
   }
   const absl::string_view inner = stem.substr(end + 1);
   std::optional<std::string> mapped = MappedName(kLayerNames, inner);
+  if (!mapped.has_value()) mapped = ExpertName(inner);
   if (!mapped.has_value()) {
     mapped = sandwich ? MappedName(kSandwichNames, inner) : MappedName(kPlainNames, inner);
   }
@@ -171,6 +205,40 @@ void SetWeight(LanguageModelSource& source, const std::string& name, Tensor tens
 
 absl::StatusOr<Tensor> TensorOf(const SourceWeight& weight) {
   return Tensor::View(std::get<DType>(weight.type), weight.shape, weight.bytes, weight.owner);
+}
+
+// Matrices of single experts to one weight [experts, rows, columns].
+absl::Status StackExperts(LanguageModelSource& source) {
+  std::map<std::string, std::map<int32_t, std::string>> stacks;  // by the weight's name, by expert
+  for (const auto& [name, weight] : source.weights) {
+    const size_t at = name.find("_exps.");
+    if (at == std::string::npos) continue;
+    const size_t stem = at + absl::string_view("_exps").size();
+    int32_t expert = 0;
+    absl::string_view number = absl::string_view(name).substr(stem + 1);
+    if (!absl::ConsumeSuffix(&number, ".weight") || !absl::SimpleAtoi(number, &expert)) continue;
+    stacks[absl::StrCat(name.substr(0, stem), ".weight")][expert] = name;
+  }
+  for (const auto& [name, experts] : stacks) {
+    const auto count = static_cast<int64_t>(experts.size());
+    const SourceWeight first = source.weights.at(experts.begin()->second);
+    std::vector<int64_t> shape = first.shape;
+    shape.insert(shape.begin(), count);
+    ASSIGN_OR_RETURN(Tensor stack, Tensor::Allocate(std::get<DType>(first.type), shape));
+    size_t at = 0;
+    for (const auto& [expert, single] : experts) {
+      const SourceWeight& weight = source.weights.at(single);
+      if (expert >= count || weight.shape != first.shape || weight.type != first.type) {
+        return absl::InvalidArgumentError(absl::StrCat("weight ", name, ": expert ", expert, " of ",
+                                                       count, " is missing or unlike the others"));
+      }
+      std::ranges::copy(weight.bytes, stack.mutable_bytes().begin() + static_cast<int64_t>(at));
+      at += weight.bytes.size();
+    }
+    for (const auto& [expert, single] : experts) source.weights.erase(single);
+    SetWeight(source, name, std::move(stack));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status AddOneToNorms(LanguageModelSource& source) {
@@ -298,6 +366,11 @@ absl::Status ReadFacts(const json::object& config, LanguageModelSource& source) 
   if (const std::optional<double> scalar = Number(config, "query_pre_attn_scalar")) {
     source.facts["attention.scale"] = 1 / std::sqrt(*scalar);
   }
+  if (source.architecture != "llama") {
+    const json::value* sums_to_one = config.if_contains("norm_topk_prob");
+    source.facts["expert_weights_norm"] =
+        sums_to_one != nullptr && sums_to_one->is_bool() && sums_to_one->get_bool();
+  }
   // A window that the model does not use.
   const json::value* uses = config.if_contains("use_sliding_window");
   if (uses != nullptr && uses->is_bool() && !uses->get_bool()) {
@@ -380,6 +453,7 @@ absl::StatusOr<HuggingFaceModel> ReadHuggingFaceFolder(const std::string& folder
   for (const std::string& file : model.files) {
     RETURN_IF_ERROR(ReadWeights(absl::StrCat(folder, "/", file), sandwich, is_tied, source));
   }
+  RETURN_IF_ERROR(StackExperts(source));
   if (gemma) RETURN_IF_ERROR(AddOneToNorms(source));
   if (source.architecture == "gpt2") RETURN_IF_ERROR(TransposeMatrices(source));
   const auto embedding = source.weights.find("token_embd.weight");

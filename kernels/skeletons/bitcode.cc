@@ -12,6 +12,9 @@
 #if !__has_include("kernels/skeletons/boxes.bc")
 #error "boxes.bc is missing"
 #endif
+#if !__has_include("kernels/skeletons/experts.bc")
+#error "experts.bc is missing"
+#endif
 #if !__has_include("kernels/skeletons/sample.bc")
 #error "sample.bc is missing"
 #endif
@@ -41,6 +44,7 @@
 STAMPMILL_EMBED(algebra);
 STAMPMILL_EMBED(attention);
 STAMPMILL_EMBED(boxes);
+STAMPMILL_EMBED(experts);
 STAMPMILL_EMBED(sample);
 STAMPMILL_EMBED(scan);
 STAMPMILL_EMBED(sort);
@@ -53,6 +57,7 @@ std::span<const std::span<const std::byte>> SkeletonBitcode() {
       {stampmill_bitcode_algebra, stampmill_bitcode_algebra_end},
       {stampmill_bitcode_attention, stampmill_bitcode_attention_end},
       {stampmill_bitcode_boxes, stampmill_bitcode_boxes_end},
+      {stampmill_bitcode_experts, stampmill_bitcode_experts_end},
       {stampmill_bitcode_sample, stampmill_bitcode_sample_end},
       {stampmill_bitcode_scan, stampmill_bitcode_scan_end},
       {stampmill_bitcode_sort, stampmill_bitcode_sort_end},

@@ -31,6 +31,7 @@ static_assert(NumbersAgree());
 
 STAMPMILL_SKELETON(determinant);
 STAMPMILL_SKELETON(dft);
+STAMPMILL_SKELETON(group_by_expert);
 STAMPMILL_SKELETON(join_lists);
 STAMPMILL_SKELETON(linear_attention);
 STAMPMILL_SKELETON(nonzero);
@@ -47,6 +48,7 @@ SkeletonFunction FindSkeleton(absl::string_view name) {
   static constexpr std::pair<absl::string_view, SkeletonFunction> kSkeletons[] = {
       {"determinant", stampmill_skeleton_determinant},
       {"dft", stampmill_skeleton_dft},
+      {"group_by_expert", stampmill_skeleton_group_by_expert},
       {"join_lists", stampmill_skeleton_join_lists},
       {"linear_attention", stampmill_skeleton_linear_attention},
       {"nonzero", stampmill_skeleton_nonzero},

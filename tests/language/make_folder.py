@@ -26,6 +26,7 @@ FACTS = {
     "residual_scale": "residual_multiplier",
     "attention.scale": "attention_multiplier",
     "logit_scale": "logits_scaling",
+    "expert_used_count": "num_experts_per_tok",
 }
 GPT2_FACTS = {
     "context_length": "n_positions",
@@ -75,8 +76,30 @@ OWN_NAMES = {
     "phi3": NAMES | {"ffn_up": "mlp.gate_up_proj"},
     "starcoder2": NAMES | {"ffn_up": "mlp.c_fc", "ffn_down": "mlp.c_proj"},
 }
+EXPERT_NAMES = {
+    "ffn_gate_inp": "mlp.gate",
+    "ffn_gate_exps": "mlp.experts.{}.gate_proj",
+    "ffn_up_exps": "mlp.experts.{}.up_proj",
+    "ffn_down_exps": "mlp.experts.{}.down_proj",
+    "ffn_gate_inp_shexp": "mlp.shared_expert_gate",
+    "ffn_gate_shexp": "mlp.shared_expert.gate_proj",
+    "ffn_up_shexp": "mlp.shared_expert.up_proj",
+    "ffn_down_shexp": "mlp.shared_expert.down_proj",
+}
+MIXTRAL_NAMES = {
+    "ffn_gate_inp": "block_sparse_moe.gate",
+    "ffn_gate_exps": "block_sparse_moe.experts.{}.w1",
+    "ffn_up_exps": "block_sparse_moe.experts.{}.w3",
+    "ffn_down_exps": "block_sparse_moe.experts.{}.w2",
+}
+OWN_NAMES |= {
+    "mixtral": NAMES | MIXTRAL_NAMES,
+    "qwen2moe": NAMES | EXPERT_NAMES,
+    "qwen3moe": NAMES | EXPERT_NAMES,
+}
+MODEL_TYPES = {"gemma3": "gemma3_text", "qwen2moe": "qwen2_moe", "qwen3moe": "qwen3_moe"}
 # GGUF has the rows of these rotated as neighbours, `transformers` as halves.
-ROTATED_AS_NEIGHBOURS = ("granite", "llama", "smollm3")
+ROTATED_AS_NEIGHBOURS = ("granite", "llama", "mixtral", "smollm3")
 
 
 def name_of(name, architecture):
@@ -109,28 +132,41 @@ def weight_of(tensor, architecture, heads):
 def make(path, folder, architecture):
     reader = gguf.GGUFReader(path)
     facts = GPT2_FACTS if architecture == "gpt2" else FACTS
-    config = {"model_type": "gemma3_text" if architecture == "gemma3" else architecture}
+    config = {"model_type": MODEL_TYPES.get(architecture, architecture)}
+    prefix = "llama" if architecture == "mixtral" else architecture
     for key, name in facts.items():
-        field = reader.get_field(f"{architecture}.{key}")
+        field = reader.get_field(f"{prefix}.{key}")
         if field is not None:
             config[name] = field.contents()
     if architecture in ("gemma2", "gemma3"):
         config["query_pre_attn_scalar"] = config["head_dim"]
     heads = [
-        reader.get_field(f"{architecture}.attention.head_count{suffix}").contents()
+        reader.get_field(f"{prefix}.attention.head_count{suffix}").contents()
         for suffix in ("", "_kv")
     ]
     entries, pieces, offset = {}, [], 0
+    experts = reader.get_field(f"{prefix}.expert_count")
+    if experts is not None:
+        count = "num_local_experts" if architecture == "mixtral" else "num_experts"
+        config[count] = experts.contents()
+        config["norm_topk_prob"] = architecture == "qwen3moe"
     for tensor in reader.tensors:
+        name = name_of(tensor.name, architecture)
         values = weight_of(tensor, architecture, heads)
-        piece = np.ascontiguousarray(values).tobytes()
-        entries[name_of(tensor.name, architecture)] = {
-            "dtype": "F32",
-            "shape": list(values.shape),
-            "data_offsets": [offset, offset + len(piece)],
-        }
-        pieces.append(piece)
-        offset += len(piece)
+        if tensor.name.endswith("shexp.weight") and values.ndim == 1:
+            values = values[None]
+        singles = {name: values}
+        if values.ndim == 3:
+            singles = {name.format(expert): matrix for expert, matrix in enumerate(values)}
+        for single, matrix in singles.items():
+            piece = np.ascontiguousarray(matrix).tobytes()
+            entries[single] = {
+                "dtype": "F32",
+                "shape": list(matrix.shape),
+                "data_offsets": [offset, offset + len(piece)],
+            }
+            pieces.append(piece)
+            offset += len(piece)
     config["tie_word_embeddings"] = not any(t.name == "output.weight" for t in reader.tensors)
     header = json.dumps(entries).encode()
     header += b" " * (-len(header) % 8)

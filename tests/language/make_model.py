@@ -14,6 +14,8 @@ WIDTH = 144
 FEED_FORWARD = 160
 VOCABULARY = 288
 HEADS, KV_HEADS, HEAD_SIZE = 9, 3, 16
+# Of the models with a mixture of them; the one that all tokens share is of another width.
+EXPERTS, EXPERTS_USED, EXPERT_WIDTH, SHARED_WIDTH = 7, 3, 96, 128
 CONTEXT = 512
 
 
@@ -38,6 +40,11 @@ class Writer:
         scale = gain / math.sqrt(columns)
         self.tensor(name + ".weight", self.random.normal(size=(rows, columns)) * scale)
 
+    def experts(self, name, rows, columns, gain=1.0):
+        scale = gain / math.sqrt(columns)
+        values = self.random.normal(size=(EXPERTS, rows, columns)) * scale
+        self.tensor(name + ".weight", values)
+
     def bias(self, name, size):
         self.tensor(name + ".bias", self.random.normal(size=size) * 0.2)
 
@@ -60,10 +67,17 @@ def add_vocabulary(writer):
     writer.add_add_bos_token(False)
 
 
+def has_experts(architecture):
+    return architecture in ("mixtral", "qwen2moe", "qwen3moe")
+
+
 def make(
     path, architecture, dtype=gguf.GGMLQuantizationType.F32, seed=1, facts=None, vocabulary=None
 ):
     """`facts`: numbers under "ARCHITECTURE.", in place of the usual ones."""
+    mixture = architecture
+    # Mixtral is GGUF's llama with experts.
+    architecture = "llama" if architecture == "mixtral" else architecture
     w = Writer(path, architecture, seed, dtype)
     plain_norms = architecture in ("gpt2", "starcoder2")
     heads, kv_heads, size = HEADS, KV_HEADS, HEAD_SIZE
@@ -94,6 +108,12 @@ def make(
     if architecture == "granite":
         known.update({"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.0})
         known["attention.scale"] = 0.11
+    if has_experts(mixture):
+        known.update({"expert_count": EXPERTS, "expert_used_count": EXPERTS_USED})
+    if architecture in ("qwen2moe", "qwen3moe"):
+        known["expert_feed_forward_length"] = EXPERT_WIDTH
+    if architecture == "qwen2moe":
+        known["expert_shared_feed_forward_length"] = SHARED_WIDTH
     known.update(facts or {})
     for key, value in known.items():
         key = f"{architecture}.{key}"
@@ -104,7 +124,7 @@ def make(
         else:
             w.gguf.add_uint32(key, value)
     (vocabulary or add_vocabulary)(w.gguf)
-    add_weights(w, architecture, heads, kv_heads, size)
+    add_weights(w, mixture, heads, kv_heads, size)
     w.gguf.write_header_to_file()
     w.gguf.write_kv_data_to_file()
     w.gguf.write_tensors_to_file()
@@ -129,16 +149,19 @@ def add_layer(w, p, architecture, heads, kv_heads, size, biased):
         sizes = {"attn_qkv": (heads + 2 * kv_heads) * size}
     for name, rows in sizes.items():
         w.matrix(p + name, rows, WIDTH, gain=1.5)
-        if biased or architecture == "qwen2":
+        if biased or architecture in ("qwen2", "qwen2moe"):
             w.bias(p + name, rows)
     w.matrix(p + "attn_output", WIDTH, heads * size)
-    if architecture == "phi3":
+    if has_experts(architecture):
+        add_experts(w, p, architecture)
+    elif architecture == "phi3":
         w.matrix(p + "ffn_up", 2 * FEED_FORWARD, WIDTH)
     else:
         w.matrix(p + "ffn_up", FEED_FORWARD, WIDTH)
-    if not biased and architecture != "phi3":
+    if not biased and architecture != "phi3" and not has_experts(architecture):
         w.matrix(p + "ffn_gate", FEED_FORWARD, WIDTH)
-    w.matrix(p + "ffn_down", WIDTH, FEED_FORWARD)
+    if not has_experts(architecture):
+        w.matrix(p + "ffn_down", WIDTH, FEED_FORWARD)
     if biased:
         for name, rows in (("attn_output", WIDTH), ("ffn_up", FEED_FORWARD), ("ffn_down", WIDTH)):
             w.bias(p + name, rows)
@@ -147,6 +170,19 @@ def add_layer(w, p, architecture, heads, kv_heads, size, biased):
     if architecture in ("gemma2", "gemma3"):
         w.norm(p + "post_attention_norm", WIDTH)
         w.norm(p + "post_ffw_norm", WIDTH)
-    if architecture in ("gemma3", "qwen3"):
+    if architecture in ("gemma3", "qwen3", "qwen3moe"):
         w.norm(p + "attn_q_norm", size)
         w.norm(p + "attn_k_norm", size)
+
+
+def add_experts(w, p, architecture):
+    width = FEED_FORWARD if architecture == "mixtral" else EXPERT_WIDTH
+    w.matrix(p + "ffn_gate_inp", EXPERTS, WIDTH, gain=3.0)
+    w.experts(p + "ffn_gate_exps", width, WIDTH)
+    w.experts(p + "ffn_up_exps", width, WIDTH)
+    w.experts(p + "ffn_down_exps", WIDTH, width)
+    if architecture == "qwen2moe":
+        w.tensor(p + "ffn_gate_inp_shexp.weight", w.random.normal(size=WIDTH) * 0.1)
+        w.matrix(p + "ffn_gate_shexp", SHARED_WIDTH, WIDTH)
+        w.matrix(p + "ffn_up_shexp", SHARED_WIDTH, WIDTH)
+        w.matrix(p + "ffn_down_shexp", WIDTH, SHARED_WIDTH)

@@ -118,8 +118,34 @@ class Model:
             rows.append(weights @ v[:, kv_head])
         return self.linear(np.concatenate(rows, -1), p + "attn_output")
 
+    def mixture(self, h, p):
+        """Each token goes through its likeliest experts."""
+        logits = h @ self.weights[p + "ffn_gate_inp.weight"].T
+        likely = np.exp(logits - logits.max(-1, keepdims=True))
+        likely /= likely.sum(-1, keepdims=True)
+        gate, up, down = (
+            self.weights[f"{p}ffn_{part}_exps.weight"] for part in ("gate", "up", "down")
+        )
+        y = np.zeros_like(h)
+        for token, row in enumerate(h):
+            chosen = np.argsort(-likely[token])[: self.fact("expert_used_count")]
+            weights = likely[token][chosen]
+            if self.architecture != "qwen2moe":
+                weights = weights / weights.sum()
+            for expert, weight in zip(chosen, weights, strict=True):
+                y[token] += weight * (
+                    down[expert] @ (silu(gate[expert] @ row) * (up[expert] @ row))
+                )
+        if p + "ffn_up_shexp.weight" in self.weights:
+            gated = silu(self.linear(h, p + "ffn_gate_shexp")) * self.linear(h, p + "ffn_up_shexp")
+            share = h @ self.weights[p + "ffn_gate_inp_shexp.weight"].reshape(-1)
+            y += self.linear(gated, p + "ffn_down_shexp") / (1 + np.exp(-share))[:, None]
+        return y
+
     def feed_forward(self, h, layer):
         p = f"blk.{layer}."
+        if p + "ffn_gate_inp.weight" in self.weights:
+            return self.mixture(h, p)
         up = self.linear(h, p + "ffn_up")
         if self.architecture in ("gpt2", "starcoder2"):
             return self.linear(gelu(up), p + "ffn_down")
@@ -127,7 +153,7 @@ class Model:
             gate, up = np.split(up, 2, axis=-1)
         else:
             gate = self.linear(h, p + "ffn_gate")
-        gate = gelu(gate) if self.architecture.startswith("gemma") else gate / (1 + np.exp(-gate))
+        gate = gelu(gate) if self.architecture.startswith("gemma") else silu(gate)
         return self.linear(gate * up, p + "ffn_down")
 
     def rows(self, tokens):
@@ -157,6 +183,10 @@ class Model:
         logits = self.linear(x, output) / self.fact("logit_scale", 1.0)
         cap = self.fact("final_logit_softcapping", 0)
         return np.tanh(logits / cap) * cap if cap else logits
+
+
+def silu(x):
+    return x / (1 + np.exp(-x))
 
 
 def gelu(x):
