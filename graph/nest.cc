@@ -236,6 +236,36 @@ absl::Status CheckBlocks(const Contraction& c, const Verifier& verifier) {
   return absl::OkStatus();
 }
 
+// `a` of rows that were rounded before.
+absl::Status CheckRecords(const Contraction& c, const Verifier& verifier) {
+  Shape shape = c.batch;
+  shape.insert(shape.end(), c.m.begin(), c.m.end());
+  const int64_t bytes = RecordsOf(c).row_bytes(*ElementCount(c.k).constant());
+  shape.push_back(bytes / static_cast<int64_t>(SizeBytes(c.a.dtype())));
+  bool is_plain = c.a.op() == ExprOp::kLoad && c.k.size() == 1 && !c.exact_rows;
+  if (is_plain) {
+    // First axes of extent 1 may be left out.
+    const std::span<const Expr> at = c.a.operands();
+    size_t left_out = 0;
+    while (left_out + at.size() < shape.size() && shape[left_out].IsConstant(1)) ++left_out;
+    shape.erase(shape.begin(), shape.begin() + static_cast<int64_t>(left_out));
+    const Operand& operand = c.operands[static_cast<size_t>(c.a.index())];
+    is_plain = operand.dtype == c.a.dtype() && at.size() == shape.size();
+    for (size_t i = 0; is_plain && i < shape.size(); ++i) {
+      // An open length of a row is checked where it becomes known.
+      const bool is_open = i + 1 == shape.size() && !operand.shape[i].is_constant();
+      is_plain = is_open || operand.shape[i] == shape[i];
+    }
+    for (size_t i = 0; is_plain && i < at.size(); ++i) {
+      is_plain =
+          at[i].op() == ExprOp::kCoord && at[i].index() == static_cast<int32_t>(i + left_out);
+    }
+  }
+  if (is_plain) return absl::OkStatus();
+  return verifier.Error("a is no plain load of records of shape ", ToString(shape), ": ",
+                        c.a.ToString());
+}
+
 // b of numbers, of bytes or of pairs.
 absl::Status CheckPanels(const Contraction& c, const Verifier& verifier) {
   const Operand& b = c.operands[static_cast<size_t>(c.b)];
@@ -267,6 +297,10 @@ absl::Status CheckPanels(const Contraction& c, const Verifier& verifier) {
 
 }  // namespace
 
+RowRecords RecordsOf(const Contraction& contraction) {
+  return RecordsFor(*contraction.blocks, contraction.a.dtype() == DType::kI16);
+}
+
 absl::Status Verify(const Contraction& c) {
   Verifier verifier("contraction");
   const size_t axes = c.batch.size() + c.m.size() + c.k.size();
@@ -287,8 +321,13 @@ absl::Status Verify(const Contraction& c) {
   const Scope scope_a = {
       .operands = c.operands, .axes = axes, .reductions = {}, .accumulators = {}};
   const DType of_pair = c.accumulator == DType::kF32 ? DType::kBF16 : DType::kI16;
-  const DType dtype_a = of_bytes ? DType::kU8 : c.of_pairs() ? of_pair : c.accumulator;
+  const bool of_records = c.a.valid() && c.of_records();
+  const DType dtype_a = of_records     ? c.a.dtype()
+                        : of_bytes     ? DType::kU8
+                        : c.of_pairs() ? of_pair
+                                       : c.accumulator;
   RETURN_IF_ERROR(verifier.CheckExprOf(c.a, dtype_a, scope_a, "a"));
+  if (of_records) RETURN_IF_ERROR(CheckRecords(c, verifier));
   if (c.rows.valid()) {
     const Scope of_batch = {
         .operands = c.operands, .axes = c.batch.size(), .reductions = {}, .accumulators = {}};
@@ -346,7 +385,10 @@ std::string Text(const Nest& nest) {
 
 std::string BlocksText(const Contraction& c) {
   if (!c.blocks.has_value()) return "";
-  return absl::StrCat(" of ", Name(*c.blocks), c.exact_rows ? ", exact rows" : "");
+  return absl::StrCat(" of ", Name(*c.blocks),
+                      c.exact_rows     ? ", exact rows"
+                      : c.of_records() ? ", rounded rows"
+                                       : "");
 }
 
 std::string Text(const Contraction& c) {

@@ -26,6 +26,7 @@
 #include "graph/dim.h"
 #include "graph/dtype.h"
 #include "graph/expr.h"
+#include "graph/row_records.h"
 
 namespace stampmill {
 
@@ -84,8 +85,11 @@ struct Nest {
 // number. The sum starts from 0; for each run of b (BlockFacts::run) in the order of k it becomes
 //   fma(f32(sum of q * number), scale of the run * s, sum), then, where the format has minimums,
 //   fma(minimum of the run, s * f32(sum of q), sum),
-// each operation rounded to f32, sums of integers exact. Or, `exact_rows`, rows stay f32 and for
-// each k the sum becomes fma(a, element of b, sum). Either way its order is that of k alone.
+// each operation rounded to f32, sums of integers exact. Rows that were rounded before are `a` of
+// u8, or i16 if they are wide: a plain load at its axes of an operand [batch..., m..., elements of
+// a row of records] (graph/row_records.h), which may lack first axes of extent 1; k has one axis.
+// Or, `exact_rows`, rows stay f32 and for each k the sum becomes fma(a, element of b, sum). In any
+// case its order is that of k alone.
 struct Contraction {
   Shape batch;
   Shape m;  // one or more axes; row index = their row-major flattening
@@ -94,7 +98,7 @@ struct Contraction {
   DType accumulator = DType::kF32;  // f32, f64 or i32
   std::vector<Operand> operands;
   // Axes of `a`: batch, m axes, k axes, in this order. Its dtype is the accumulator's, or that of
-  // bytes or pairs: u8, bf16, i16.
+  // bytes, pairs or records: u8, bf16, i16.
   Expr a;
   int32_t b = -1;  // operand index, dtype the accumulator's, or i8, u32 (pairs), u8 (blocks)
   bool b_batched = false;  // b has the batch axes; else it is shared by all of them
@@ -109,11 +113,18 @@ struct Contraction {
   Operand output;
   std::vector<Expr> output_coordinates;  // as in Nest; empty: batch, m axes, n
 
+  // Rows of `a` are records.
+  bool of_records() const {
+    return blocks.has_value() && (a.dtype() == DType::kU8 || a.dtype() == DType::kI16);
+  }
   bool of_bytes() const { return operands[static_cast<size_t>(b)].dtype == DType::kI8; }
   bool of_pairs() const {
     return accumulator != DType::kF64 && operands[static_cast<size_t>(b)].dtype == DType::kU32;
   }
 };
+
+// REQUIRES: contraction.of_records() and it is verified.
+RowRecords RecordsOf(const Contraction& contraction);
 
 // Bytes side by side in a panel of bytes, numbers in one element of a panel of pairs.
 inline constexpr int64_t kByteGroup = 4;

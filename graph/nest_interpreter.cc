@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "graph/block_layout.h"
+#include "graph/row_records.h"
 
 namespace stampmill {
 namespace {
@@ -540,13 +541,29 @@ class BlockRow {
   void Assign(std::span<const uint64_t> row, bool exact) {
     exact_ = exact;
     numbers_.clear();
+    scales_.clear();
     for (const uint64_t bits : row) {
       numbers_.push_back(std::bit_cast<float>(static_cast<uint32_t>(bits)));
     }
     if (exact) return;
+    // Any format's records have the bytes and the scale.
+    const RowRecords records = RecordsFor(BlockFormat::kQ4_0, false);
+    std::vector<std::byte> record(static_cast<size_t>(records.record_bytes()));
+    for (size_t begin = 0; begin < numbers_.size(); begin += kBlockGroup) {
+      const std::span<float> group = std::span(numbers_).subspan(begin, kBlockGroup);
+      RoundGroup(records, group, record.data());
+      Read(records, record.data(), group);
+    }
+  }
+
+  // Of `k` elements, from its records.
+  void Assign(const RowRecords& records, const std::byte* row, int64_t k) {
+    exact_ = false;
+    numbers_.resize(static_cast<size_t>(k));
     scales_.clear();
     for (size_t begin = 0; begin < numbers_.size(); begin += kBlockGroup) {
-      Round(std::span(numbers_).subspan(begin, kBlockGroup));
+      Read(records, row, std::span(numbers_).subspan(begin, kBlockGroup));
+      row += records.record_bytes();
     }
   }
 
@@ -562,19 +579,10 @@ class BlockRow {
   }
 
  private:
-  // Numbers become whole ones, of at most 127.
-  void Round(std::span<float> group) {
-    // As integers the bits of magnitudes are in order, what is no number last.
-    uint32_t greatest = 0;
-    for (const float x : group) {
-      greatest = std::max(greatest, std::bit_cast<uint32_t>(x) & 0x7fffffffu);
-    }
-    const auto most = std::bit_cast<float>(greatest);
-    scales_.push_back(most / 127.0f);
-    const float factor = 127.0f / most;
-    for (float& x : group) {
-      const float scaled = x * factor;
-      x = std::isfinite(scaled) ? std::nearbyint(scaled) : 0.0f;
+  void Read(const RowRecords& records, const std::byte* record, std::span<float> group) {
+    scales_.push_back(ScaleOf(records, record));
+    for (size_t i = 0; i < group.size(); ++i) {
+      group[i] = ByteOf(records, record, static_cast<int64_t>(i));
     }
   }
 
@@ -626,6 +634,10 @@ class ContractionRun {
     b_batched_ = c.b_batched;
     dtype_ = c.accumulator;
     exact_rows_ = c.exact_rows;
+    if (c.of_records()) {
+      records_ = RecordsOf(c);
+      records_view_ = &views_[static_cast<size_t>(c.a.index())];
+    }
     if (c.blocks.has_value()) layout_ = LayoutOf(*c.blocks, c.panel);
     RETURN_IF_ERROR(CheckPanels());
     for (Environment* environment : {&a_environment_, &environment_}) {
@@ -687,6 +699,7 @@ class ContractionRun {
   }
 
   absl::Status EvaluateRow(size_t rows_level) {
+    if (records_.has_value()) return ReadRecords();
     row_.clear();
     const Odometer k(k_, rows_.size());
     if (!k.Start(a_environment_.coordinates)) return absl::OkStatus();
@@ -696,6 +709,19 @@ class ContractionRun {
       row_.push_back(a_.root(0));
       level = k.Next(a_environment_.coordinates);
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status ReadRecords() {
+    int64_t place = 0;
+    const size_t left_out = rows_.size() + 1 - records_view_->dims.size();
+    for (size_t i = left_out; i < rows_.size(); ++i) {
+      place +=
+          static_cast<int64_t>(environment_.coordinates[i]) * records_view_->strides[i - left_out];
+    }
+    const std::byte* row =
+        records_view_->data + static_cast<size_t>(place) * records_view_->element_size;
+    block_row_.Assign(*records_, row, k_[0]);
     return absl::OkStatus();
   }
 
@@ -727,7 +753,7 @@ class ContractionRun {
   }
 
   absl::Status WriteRowOfBlocks(size_t rows_level, int64_t base) {
-    block_row_.Assign(row_, exact_rows_);
+    if (!records_.has_value()) block_row_.Assign(row_, exact_rows_);
     const int64_t panel_bytes = b_->dims.back();
     for (int64_t n = 0; n < n_; ++n) {
       environment_.coordinates[rows_.size()] = n;
@@ -748,6 +774,8 @@ class ContractionRun {
   bool of_pairs_ = false;
   std::optional<BlockLayout> layout_;
   bool exact_rows_ = false;
+  std::optional<RowRecords> records_;
+  const View* records_view_ = nullptr;
   BlockRow block_row_;
   size_t batch_rank_ = 0;
   bool b_batched_ = false;

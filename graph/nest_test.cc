@@ -92,6 +92,22 @@ TEST(NestTest, BlocksAreWholeAndFitTheirPanels) {
   EXPECT_TRUE(Mentions(Verify(contraction), "without blocks")) << Verify(contraction);
 }
 
+TEST(NestTest, RecordsArePlainLoadsOfWholeRows) {
+  const DimExpr m = DimExpr::Symbol("M");
+  const Contraction records =
+      WithRecords(BlockMatMulContraction(m, 20, 256, BlockFormat::kQ4_K, 16), false);
+  EXPECT_TRUE(Verify(records).ok()) << Verify(records);
+  Contraction contraction = records;
+  contraction.operands[0].shape[1] = 256;
+  EXPECT_TRUE(Mentions(Verify(contraction), "records of shape [M, 320]")) << Verify(contraction);
+  contraction = records;
+  contraction.a = Expr::Load(DType::kU8, 0, {Expr::Coord(1), Expr::Coord(0)});
+  EXPECT_TRUE(Mentions(Verify(contraction), "no plain load")) << Verify(contraction);
+  contraction = records;
+  contraction.exact_rows = true;
+  EXPECT_TRUE(Mentions(Verify(contraction), "no plain load")) << Verify(contraction);
+}
+
 TEST(NestTest, CanonicalBytesForgetNamesAndSharing) {
   const auto bytes_of = [](const StageBody& body, std::vector<DimExpr>* dims) {
     return CanonicalBytes(body, dims);

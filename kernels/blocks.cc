@@ -6,7 +6,9 @@
 // uses of a weight share, with attributes `format`, `panel` and `rows`:
 // DequantizePanels(panels): f32[rows, k], GatherPanels(panels, indices: i32 or i64):
 // f32[indices..., k], those rows alone, MatMulPanels(x: f32[..., k], panels): f32[..., rows], the
-// product with each row.
+// product with each row. x may be rounded before: RoundRows(x: f32[..., k]), with the attributes
+// `k`, `format` and `wide`, gives what products with panels of that format take
+// (graph/row_records.h), as u8 or, if they are wide, i16, [..., elements of a row of records].
 #include <algorithm>
 #include <optional>
 #include <span>
@@ -19,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "graph/block_layout.h"
+#include "graph/row_records.h"
 #include "kernels/elementwise.h"
 #include "kernels/families.h"
 #include "kernels/host_values.h"
@@ -30,6 +33,9 @@
 
 namespace stampmill {
 namespace {
+
+// Groups of rows that one task rounds: about 1 us.
+constexpr int64_t kTaskGroups = 128;
 
 absl::StatusOr<BlockFormat> ReadFormat(const Node& node) {
   ASSIGN_OR_RETURN(const std::string name, node.String("format", ""));
@@ -141,15 +147,23 @@ absl::Status InferGatherPanels(InferContext& context) {
   return context.SetOutput(0, DType::kF32, std::move(shape));
 }
 
+// The dtype of records, and how many of it a row of k elements has.
+DType RecordsDType(const RowRecords& records) { return records.wide ? DType::kI16 : DType::kU8; }
+int64_t RecordsLength(const RowRecords& records, int64_t k) {
+  return records.row_bytes(k) / static_cast<int64_t>(SizeBytes(RecordsDType(records)));
+}
+
 absl::Status InferMatMulPanels(InferContext& context) {
   ASSIGN_OR_RETURN(const Panels panels, PanelsOfInput(context, 1));
   ASSIGN_OR_RETURN(const DType dtype, context.InputDType(0));
   ASSIGN_OR_RETURN(Shape shape, context.InputShape(0));
-  if (dtype != DType::kF32 || shape.empty()) {
+  if ((dtype != DType::kF32 && dtype != DType::kU8 && dtype != DType::kI16) || shape.empty()) {
     return context.Error(
-        absl::StrCat("rows of f32 multiply blocks, got ", Name(dtype), ToString(shape)));
+        absl::StrCat("rows of f32 or records multiply blocks, got ", Name(dtype), ToString(shape)));
   }
-  RETURN_IF_ERROR(RequireEqual(context, shape.back(), panels.k, "inner dims"));
+  const RowRecords records = RecordsFor(panels.layout.format, dtype == DType::kI16);
+  const int64_t length = dtype == DType::kF32 ? panels.k : RecordsLength(records, panels.k);
+  RETURN_IF_ERROR(RequireEqual(context, shape.back(), length, "inner dims"));
   shape.back() = panels.rows;
   return context.SetOutput(0, DType::kF32, std::move(shape));
 }
@@ -183,16 +197,75 @@ References GatherPanelsReference(const ReferenceArguments& arguments) {
   return One(std::move(output));
 }
 
-References MatMulPanelsReference(const ReferenceArguments& arguments) {
-  ASSIGN_OR_RETURN(const std::vector<float> w, Unpacked(arguments.node, arguments.inputs[1]));
-  ASSIGN_OR_RETURN(const int64_t columns, arguments.node.Int("rows", 0));
+absl::StatusOr<RowRecords> ReadRecords(const Node& node) {
+  ASSIGN_OR_RETURN(const BlockFormat format, ReadFormat(node));
+  ASSIGN_OR_RETURN(const int64_t wide, node.Int("wide", 0));
+  return RecordsFor(format, wide != 0);
+}
+
+absl::Status InferRoundRows(InferContext& context) {
+  ASSIGN_OR_RETURN(const RowRecords records, ReadRecords(context.node()));
+  ASSIGN_OR_RETURN(const int64_t k, context.node().Int("k", 0));
+  ASSIGN_OR_RETURN(const DType dtype, context.InputDType(0));
+  ASSIGN_OR_RETURN(Shape shape, context.InputShape(0));
+  if (dtype != DType::kF32 || shape.empty() || k < 0 || k % kBlockGroup != 0) {
+    return context.Error(absl::StrCat("rows of f32 of ", k, " elements, in groups of ", kBlockGroup,
+                                      ", are rounded, got ", Name(dtype), ToString(shape)));
+  }
+  RETURN_IF_ERROR(RequireEqual(context, shape.back(), k, "inner dims"));
+  shape.back() = RecordsLength(records, k);
+  return context.SetOutput(0, RecordsDType(records), std::move(shape));
+}
+
+References RoundRowsReference(const ReferenceArguments& arguments) {
+  ASSIGN_OR_RETURN(const RowRecords records, ReadRecords(arguments.node));
   const std::vector<float> x = ReadValues<float>(arguments.inputs[0]);
   std::vector<int64_t> shape = arguments.inputs[0].shape();
-  const auto k = static_cast<size_t>(shape.back());
-  shape.back() = columns;
+  const int64_t k = shape.back();
+  shape.back() = RecordsLength(records, k);
+  ASSIGN_OR_RETURN(Tensor output, Tensor::Allocate(RecordsDType(records), std::move(shape)));
+  std::ranges::fill(output.mutable_bytes(), std::byte{0});
+  std::byte* row = output.mutable_bytes().data();
+  for (size_t begin = 0; begin < x.size(); row += records.row_bytes(k)) {
+    std::byte* record = row;
+    for (int64_t at = 0; at < k; at += kBlockGroup, begin += kBlockGroup) {
+      RoundGroup(records, std::span(x).subspan(begin, kBlockGroup), record);
+      record += records.record_bytes();
+    }
+  }
+  return One(std::move(output));
+}
+
+// The numbers that rows of records stand for.
+std::vector<float> NumbersOf(const RowRecords& records, const Tensor& rows, int64_t k) {
+  std::vector<float> numbers;
+  const auto row_bytes = static_cast<size_t>(records.row_bytes(k));
+  for (size_t row = 0; row < rows.bytes().size(); row += row_bytes) {
+    const std::byte* record = rows.bytes().data() + row;
+    for (int64_t at = 0; at < k; at += kBlockGroup, record += records.record_bytes()) {
+      for (int64_t i = 0; i < kBlockGroup; ++i) {
+        numbers.push_back(ScaleOf(records, record) * ByteOf(records, record, i));
+      }
+    }
+  }
+  return numbers;
+}
+
+References MatMulPanelsReference(const ReferenceArguments& arguments) {
+  const Tensor& left = arguments.inputs[0];
+  const Tensor& right = arguments.inputs[1];
+  ASSIGN_OR_RETURN(const Panels panels,
+                   ReadPanels(arguments.node, Shape(right.shape().begin(), right.shape().end())));
+  const std::vector<float> w = UnpackPanels(panels, right.bytes().data());
+  const RowRecords records = RecordsFor(panels.layout.format, left.dtype() == DType::kI16);
+  const std::vector<float> x =
+      left.dtype() == DType::kF32 ? ReadValues<float>(left) : NumbersOf(records, left, panels.k);
+  std::vector<int64_t> shape = left.shape();
+  shape.back() = panels.rows;
+  const auto k = static_cast<size_t>(panels.k);
   std::vector<float> values;
   for (size_t row = 0; row < x.size(); row += std::max<size_t>(k, 1)) {
-    for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
+    for (size_t column = 0; column < static_cast<size_t>(panels.rows); ++column) {
       double sum = 0;
       for (size_t i = 0; i < k; ++i) {
         sum += static_cast<double>(x[row + i]) * static_cast<double>(w[column * k + i]);
@@ -372,8 +445,30 @@ absl::Status LowerGatherPanels(LowerContext& context) {
                          });
 }
 
+absl::Status LowerRoundRows(LowerContext& context) {
+  ASSIGN_OR_RETURN(const RowRecords records, ReadRecords(context.node()));
+  ASSIGN_OR_RETURN(const int64_t k, context.node().Int("k", 0));
+  const Shape& x = context.InputShape(0);
+  const DimExpr rows = ElementCount(Shape(x.begin(), x.end() - 1));
+  const int64_t groups = std::max<int64_t>(k / kBlockGroup, 1);
+  const int64_t task_rows = std::max<int64_t>(kTaskGroups / groups, 1);
+  context.EmitLibrary(
+      {.skeleton = "round_rows",
+       .by_row = x.size() > 1,
+       .configuration = {k, records.run, records.zero, records.has_minimum ? 1 : 0,
+                         records.wide ? 1 : 0, records.record_bytes(), records.row_bytes(k),
+                         task_rows},
+       .operands = {{.dtype = DType::kF32, .shape = x}},
+       .outputs = {{.dtype = RecordsDType(records), .shape = *context.output(0).shape}},
+       .dims = {rows},
+       .tasks = CeilDiv(rows, task_rows)},
+      context.node().inputs, context.node().outputs);
+  return absl::OkStatus();
+}
+
 absl::Status LowerMatMulPanels(LowerContext& context) {
   ASSIGN_OR_RETURN(const Panels panels, ReadPanels(context.node(), context.InputShape(1)));
+  const DType dtype = context.input(0).dtype;
   const Shape& x = context.InputShape(0);
   StageOperands operands;
   const int32_t left = operands.AddInput(context, 0);
@@ -382,7 +477,7 @@ absl::Status LowerMatMulPanels(LowerContext& context) {
                           .k = {panels.k},
                           .panel = panels.layout.panel,
                           .blocks = panels.layout.format,
-                          .exact_rows = context.options().exact_rows};
+                          .exact_rows = dtype == DType::kF32 && context.options().exact_rows};
   contraction.output = {.dtype = DType::kF32, .shape = *context.output(0).shape};
   std::vector<Expr> place = Coords(0, x.size());
   if (contraction.m.empty()) {
@@ -400,6 +495,7 @@ absl::Status LowerMatMulPanels(LowerContext& context) {
 
 constexpr Variant kDequantizeVariants[] = {{"nest", HasConstantRows, LowerDequantize}};
 constexpr Variant kDequantizePanelsVariants[] = {{"nest", AlwaysApplies, LowerDequantizePanels}};
+constexpr Variant kRoundRowsVariants[] = {{"skeleton", AlwaysApplies, LowerRoundRows}};
 constexpr Variant kMatMulPanelsVariants[] = {{"contraction", AlwaysApplies, LowerMatMulPanels}};
 
 constexpr OpDefinition kOps[] = {
@@ -426,6 +522,13 @@ constexpr OpDefinition kOps[] = {
      .infer = InferGatherPanels,
      .reference = GatherPanelsReference,
      .variants = kNest<LowerGatherPanels>},
+    {.name = "RoundRows",
+     .domain = "stampmill",
+     .min_inputs = 1,
+     .max_inputs = 1,
+     .infer = InferRoundRows,
+     .reference = RoundRowsReference,
+     .variants = kRoundRowsVariants},
     {.name = "MatMulPanels",
      .domain = "stampmill",
      .min_inputs = 2,

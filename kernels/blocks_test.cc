@@ -1,6 +1,7 @@
 // Operators over block-quantised weights against their references, for every format.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/status/status.h"
 #include "graph/block_format.h"
 #include "graph/block_layout.h"
+#include "graph/row_records.h"
 #include "graph/tensor.h"
 #include "gtest/gtest.h"
 #include "kernels/op.h"
@@ -101,6 +103,67 @@ TEST(BlocksTest, ProductsOfPanelsAreThoseOfTheirElements) {
     test.tolerance = {0.01, 0.02 * std::sqrt(static_cast<double>(k)) * Greatest(rows, format)};
     ExpectLoweringMatchesReference(test);
   });
+}
+
+TEST(BlocksTest, RowsAreRoundedToTheirRecordsExactly) {
+  ForEachFormat([](BlockFormat format) {
+    for (const int64_t wide : {0, 1}) {
+      OpCase test{
+          .op_type = "RoundRows",
+          .domain = "stampmill",
+          .inputs = {Random(DType::kF32, {5, 96}, 3)},
+          .attributes = {{"format", std::string(Name(format))}, {"wide", wide}, {"k", int64_t{96}}},
+          .tolerance = {0, 0}};
+      std::span<float> x = test.inputs[0].mutable_values<float>();
+      for (size_t i = 32; i < 64; ++i) x[i] = 0;
+      x[70] = std::numeric_limits<float>::infinity();
+      x[100] = std::numeric_limits<float>::quiet_NaN();
+      for (size_t i = 192; i < 224; ++i) x[i] *= 1e-41f;
+      ExpectLoweringMatchesReference(test);
+      test.inputs[0] = Random(DType::kF32, {2, 40, 96}, 4);
+      ExpectLoweringMatchesReference(test);
+      test.inputs[0] = Random(DType::kF32, {96}, 5);
+      ExpectLoweringMatchesReference(test);
+    }
+  });
+}
+
+TEST(BlocksTest, ProductsTakeRoundedRows) {
+  ForEachFormat([](BlockFormat format) {
+    constexpr int64_t kPanel = 8, kK = 512;
+    const Tensor weights = RandomRows(format, 19, kK / FactsOf(format).elements);
+    for (const bool wide : {false, true}) {
+      const RowRecords records = RecordsFor(format, wide);
+      const DType dtype = wide ? DType::kI16 : DType::kU8;
+      const Tensor x = Random(DType::kF32, {5, kK}, 3);
+      Tensor rows = *Tensor::Allocate(
+          dtype, {5, records.row_bytes(kK) / static_cast<int64_t>(SizeBytes(dtype))});
+      for (int64_t row = 0; row < 5; ++row) {
+        for (int64_t at = 0; at < kK; at += kBlockGroup) {
+          RoundGroup(records,
+                     x.values<float>().subspan(static_cast<size_t>(row * kK + at), kBlockGroup),
+                     rows.mutable_bytes().data() + row * records.row_bytes(kK) +
+                         at / kBlockGroup * records.record_bytes());
+        }
+      }
+      ExpectLoweringMatchesReference({.op_type = "MatMulPanels",
+                                      .domain = "stampmill",
+                                      .inputs = {rows, *PackBlocks(weights, format, kPanel)},
+                                      .attributes = {{"format", std::string(Name(format))},
+                                                     {"panel", kPanel},
+                                                     {"rows", int64_t{19}}},
+                                      .constants = {1},
+                                      .tolerance = {1e-4, 1e-4}});
+    }
+  });
+}
+
+TEST(BlocksTest, RowsOfAnotherLengthAreNotRounded) {
+  const OpCase test{.op_type = "RoundRows",
+                    .domain = "stampmill",
+                    .inputs = {Random(DType::kF32, {2, 64}, 3)},
+                    .attributes = {{"format", std::string("q4_0")}, {"k", int64_t{96}}}};
+  EXPECT_EQ(BuildCase(test, CaseDims::kFixed).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(BlocksTest, RowsThatAreNoBlocksAreRefused) {

@@ -4,6 +4,7 @@
 
 #include "compiler/codegen/launch_plan.h"
 #include "graph/block_layout.h"
+#include "graph/row_records.h"
 
 namespace stampmill {
 namespace {
@@ -28,14 +29,10 @@ int64_t GreatestCode(const BlockFacts& facts) {
 
 Dot DotOf(const Contraction& contraction, const Target& target) {
   if (contraction.exact_rows) return Dot::kExact;
-  if (target.has_vnni()) return Dot::kFours;
-  return target.has_avx2() && BlockSumsInI16(*contraction.blocks) >= 2 ? Dot::kBytes : Dot::kPairs;
-}
-
-int64_t RecordBytes(Dot dot, const BlockFacts& facts) {
-  const int64_t runs = kBlockGroup / facts.run;
-  const int64_t extras = facts.zero != 0 || facts.has_minimum ? 4 * runs : 0;
-  return kBlockGroup * (dot == Dot::kPairs ? 2 : 1) + 4 + extras;
+  const bool is_wide = contraction.of_records() ? RecordsOf(contraction).wide
+                                                : HasWideRows(*contraction.blocks, target);
+  if (is_wide) return Dot::kPairs;
+  return target.has_vnni() ? Dot::kFours : Dot::kBytes;
 }
 
 }  // namespace
@@ -43,6 +40,10 @@ int64_t RecordBytes(Dot dot, const BlockFacts& facts) {
 int64_t BlockSumsInI16(BlockFormat format) {
   constexpr int64_t kGreatestByte = 127;
   return INT16_MAX / (2 * kGreatestByte * GreatestCode(FactsOf(format)));
+}
+
+bool HasWideRows(BlockFormat format, const Target& target) {
+  return !target.has_vnni() && (!target.has_avx2() || BlockSumsInI16(format) < 2);
 }
 
 BlockSchedule ScheduleBlocks(const Contraction& contraction, const Target& target) {
@@ -58,15 +59,22 @@ BlockSchedule ScheduleBlocks(const Contraction& contraction, const Target& targe
     schedule.heights = {8, 4, 2, 1};
     schedule.wide_rows = 6;
   }
-  const int64_t unit = std::max(schedule.wide_rows, schedule.heights.front());
+  const int64_t unit = schedule.wide_rows > 0 ? schedule.wide_rows : schedule.heights.front();
   schedule.block_rows = kBlockRows / (k > kManyElements ? 2 : 1) / unit * unit;
-  schedule.record_bytes =
-      schedule.dot == Dot::kExact ? kBlockGroup * 4 : RecordBytes(schedule.dot, facts);
-  // An odd number of cache lines: rows of a tile spread over all sets.
-  const int64_t lines = (k / kBlockGroup * schedule.record_bytes + kLineBytes - 1) / kLineBytes;
-  schedule.row_bytes = (lines | 1) * kLineBytes;
-  schedule.rows_bytes = schedule.row_bytes * schedule.block_rows;
-  schedule.line_bytes = schedule.dot == Dot::kExact ? 0 : k * 4;
+  const RowRecords records = RecordsFor(*contraction.blocks, schedule.dot == Dot::kPairs);
+  if (schedule.dot == Dot::kExact) {
+    // An odd number of cache lines: rows of a tile spread over all sets.
+    schedule.record_bytes = kBlockGroup * 4;
+    const int64_t lines = (k / kBlockGroup * schedule.record_bytes + kLineBytes - 1) / kLineBytes;
+    schedule.row_bytes = (lines | 1) * kLineBytes;
+  } else {
+    schedule.record_bytes = records.record_bytes();
+    schedule.row_bytes = records.row_bytes(k);
+  }
+  if (!contraction.of_records()) {
+    schedule.rows_bytes = schedule.row_bytes * schedule.block_rows;
+    schedule.line_bytes = schedule.dot == Dot::kExact ? 0 : k * 4;
+  }
   schedule.tile_bytes =
       std::max(2 * schedule.wide_rows, schedule.heights.front()) * contraction.panel * 4;
   schedule.scratch_bytes = schedule.rows_bytes + schedule.line_bytes + schedule.tile_bytes;

@@ -129,12 +129,9 @@ struct ByteSchedule {
 ByteSchedule ScheduleBytes(const Contraction& contraction, const Target& target);
 
 // A contraction of blocks (Contraction::blocks). Tasks: batch, then blocks of rows, then groups of
-// panels, so that neighbours share their rows; all of k at once. Rows are packed in records of one
-// group of 32 each:
-//   bytes of the row, one by one, or, for products of pairs, as i16, of each four the first, third,
-//   second and fourth; the group's scale, f32; for each run of the format, if it has a zero or a
-//   minimum, i32 the sum of bytes times minus the zero, or f32 the scale times that sum.
-// Exact rows are f32 as they are.
+// panels, so that neighbours share their rows; all of k at once. Rows are records
+// (graph/row_records.h), wide ones for products of pairs: of operand `a`, or made in scratch; exact
+// rows are f32 as they are.
 struct BlockSchedule {
   enum class Dot : uint8_t {
     kFours,  // u8 by i8 in fours
@@ -161,6 +158,8 @@ struct BlockSchedule {
   DimExpr tasks;
 };
 BlockSchedule ScheduleBlocks(const Contraction& contraction, const Target& target);
+// Whether rows that blocks multiply are wide records (graph/row_records.h).
+bool HasWideRows(BlockFormat format, const Target& target);
 // How many sums of two products of a format's codes and bytes of rows an i16 holds.
 int64_t BlockSumsInI16(BlockFormat format);
 

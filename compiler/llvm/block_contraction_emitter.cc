@@ -2,8 +2,8 @@
 // rows; all of k (block_tile.h). A panel stays in the first-level cache while the tiles of the rows
 // pass over it. Tasks of the same rows follow each other, and pack them once.
 //
-// Rows are rounded to bytes as they are packed: those that several tasks share are rounded by each
-// thread that takes one, which costs less than a launch of its own.
+// Rows that come as records are read where they are. Others are rounded to bytes as they are
+// packed, by each thread that takes one of the tasks which share them.
 #include "compiler/llvm/block_contraction_emitter.h"
 
 #include <algorithm>
@@ -84,7 +84,12 @@ class BlockContractionEmitter {
   llvm::Value* PanelAddress(llvm::Value* panel);
   // Of a row of the task, packed.
   llvm::Value* RowAddress(llvm::Value* row) {
-    return ByteAt(rows_at_, ir_.Mul(row, ir_.Int(schedule_.row_bytes)));
+    if (!contraction_.of_records()) {
+      return ByteAt(rows_at_, ir_.Mul(row, ir_.Int(schedule_.row_bytes)));
+    }
+    row = ir_.Add(ir_.Add(ir_.Mul(batch_, kernel_.Dim(schedule_.m)), first_row_), row);
+    return ByteAt(operands_[static_cast<size_t>(contraction_.a.index())].address,
+                  ir_.Mul(row, ir_.Int(schedule_.row_bytes)));
   }
   // Of f32 in one register.
   int64_t Lanes() const { return ir_.facts().vector_bytes / 4; }
@@ -189,10 +194,12 @@ void BlockContractionEmitter::EmitTask(llvm::Value* task) {
 
 void BlockContractionEmitter::EmitRows(llvm::Value* task, llvm::Value* group) {
   llvm::IRBuilder<>& b = ir_.b();
-  // Unless the task before has left them.
-  llvm::Value* is_first = b.CreateICmpEQ(task, kernel_.function()->getArg(1));
-  llvm::Value* is_new = b.CreateICmpEQ(group, ir_.Int(0));
-  ir_.If(b.CreateOr(is_first, is_new), [&] { PackRows(); });
+  if (!contraction_.of_records()) {
+    // Unless the task before has left them.
+    llvm::Value* is_first = b.CreateICmpEQ(task, kernel_.function()->getArg(1));
+    llvm::Value* is_new = b.CreateICmpEQ(group, ir_.Int(0));
+    ir_.If(b.CreateOr(is_first, is_new), [&] { PackRows(); });
+  }
   EmitPanels();
 }
 

@@ -9,9 +9,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "compiler/codegen/launch_plan.h"
 #include "compiler/llvm/kernel_harness.h"
 #include "graph/block_layout.h"
+#include "graph/nest_interpreter.h"
+#include "graph/row_records.h"
 #include "graph/tensor.h"
+#include "graph/testing/stages.h"
 #include "gtest/gtest.h"
 
 namespace stampmill {
@@ -90,6 +94,49 @@ TEST_P(BlockContractionTest, MultipliesExactRows) {
   Contraction c = MatMul(format(), 16, S("M"), 37, elements());
   c.exact_rows = true;
   for (int64_t m : {1, 6, 15}) ExpectRight(c, {{"M", m}});
+}
+
+// What the contraction takes as `a`, of rows of x.
+Tensor RoundedRows(const Tensor& x, const RowRecords& records, const Operand& operand) {
+  Tensor rows = *Tensor::Allocate(operand.dtype, {x.shape()[0], *operand.shape.back().constant()});
+  const std::span<const float> numbers = x.values<float>();
+  std::byte* row = rows.mutable_bytes().data();
+  const auto k = static_cast<size_t>(x.shape()[1]);
+  for (size_t m = 0; m < numbers.size(); m += k, row += records.row_bytes(x.shape()[1])) {
+    std::byte* record = row;
+    for (size_t at = m; at < m + k; at += kBlockGroup, record += records.record_bytes()) {
+      RoundGroup(records, numbers.subspan(at, kBlockGroup), record);
+    }
+  }
+  return rows;
+}
+
+TEST_P(BlockContractionTest, MultipliesRowsThatWereRoundedBefore) {
+  const Contraction plain = MatMul(format(), 16, S("M"), 70, 2 * elements());
+  std::vector<Target> targets = RunnableTargets();
+  targets.push_back(Target::HostCpu());
+  for (const Target& target : targets) {
+    SCOPED_TRACE(target.ToString());
+    const Contraction c = WithRecords(plain, HasWideRows(format(), target));
+    ASSERT_TRUE(Verify(c).ok()) << Verify(c);
+    const absl::StatusOr<CompiledStage> stage = CompiledStage::Compile(c, target);
+    ASSERT_TRUE(stage.ok()) << stage.status();
+    for (const int64_t m : {1, 13, 64}) {
+      const Tensor x = RandomTensor(kF32, {m, 2 * elements()}, 3);
+      const Tensor operands[] = {RoundedRows(x, RecordsOf(c), c.operands[0]), RandomPanels(c),
+                                 RandomTensor(kF32, {70}, 4)};
+      Tensor got[] = {*Tensor::Allocate(kF32, {m, 70})};
+      Tensor want[] = {*Tensor::Allocate(kF32, {m, 70})};
+      const DimExpr::SymbolValue symbols = SymbolValues({{"M", m}});
+      ASSERT_TRUE(stage->Run(operands, got, symbols, {.tasks_per_call = 2}).ok());
+      ASSERT_TRUE(InterpretStage(c, operands, want, symbols).ok());
+      EXPECT_TRUE(CompareTensors(got[0], want[0], {0, 0}).ok());
+      // As if they were rounded within.
+      const Tensor from[] = {x, operands[1], operands[2]};
+      ASSERT_TRUE(InterpretStage(plain, from, want, symbols).ok());
+      EXPECT_TRUE(CompareTensors(got[0], want[0], {0, 0}).ok());
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, BlockContractionTest, testing::Range(0, kBlockFormatCount),

@@ -22,11 +22,13 @@ int64_t Panel(const DimExpr& n, DType dtype, absl::string_view target) {
 }  // namespace
 
 absl::StatusOr<CompiledModel> CompileModel(Graph graph, const PassOptions& options) {
-  // As many rows as a vector has lanes.
-  const int64_t block_panel = PanelWidth(1, DType::kF32, options.target);
+  const BlockOptions block_options = {
+      .panel = PanelWidth(1, DType::kF32, options.target),  // as many rows as a vector has lanes
+      .exact_rows = options.exact_rows,
+      .has_wide_rows = [&](BlockFormat format) { return HasWideRows(format, options.target); }};
   RETURN_IF_ERROR(ApplyToBodies(graph, FoldQuantization));
   RETURN_IF_ERROR(
-      ApplyToBodies(graph, [block_panel](Graph& part) { return FoldBlocks(part, block_panel); }));
+      ApplyToBodies(graph, [&](Graph& part) { return FoldBlocks(part, block_options); }));
   ASSIGN_OR_RETURN(graph, ResolveControlFlow(graph));
   RETURN_IF_ERROR(ApplyToBodies(graph, MergeEqualNodes));
   RETURN_IF_ERROR(ApplyToBodies(graph, FoldBatchNormalization));

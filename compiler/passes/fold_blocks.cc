@@ -3,6 +3,7 @@
 // x * transpose(DequantizeBlocks(w)), as MatMul with a Transpose between or as Gemm with transB,
 // is MatMulPanels(x, panels of w), plus what Gemm adds; a Gather of its rows is GatherPanels.
 // ExpertMatMul with dequantised weights is ExpertMatMulPanels (kernels/experts.cc).
+// The rows of a product are rounded by RoundRows, unless they stay exact.
 // Whatever else reads DequantizeBlocks(w) reads the same panels: a weight is stored once.
 #include <algorithm>
 #include <map>
@@ -17,6 +18,7 @@
 #include "base/status_macros.h"
 #include "compiler/passes/graph_passes.h"
 #include "graph/block_layout.h"
+#include "graph/row_records.h"
 
 namespace stampmill {
 namespace {
@@ -25,7 +27,8 @@ constexpr absl::string_view kDomain = "stampmill";
 
 class BlockFolder {
  public:
-  BlockFolder(Graph& graph, int64_t panel) : graph_(graph), panel_(panel) {}
+  BlockFolder(Graph& graph, const BlockOptions& options)
+      : graph_(graph), options_(options), panel_(options.panel) {}
 
   absl::Status Run() {
     for (const NodeId id : graph_.Order()) {
@@ -88,14 +91,36 @@ class BlockFolder {
     graph_.RemoveNode(id);
   }
 
-  ValueId Product(const Node& node, ValueId x, const Node& weights) {
+  absl::StatusOr<ValueId> Product(const Node& node, ValueId x, const Node& weights) {
+    if (!options_.exact_rows) {
+      ASSIGN_OR_RETURN(x, Rounded(x, weights));
+    }
     const NodeId id = graph_.AddNode({.op_type = "MatMulPanels",
                                       .domain = std::string(kDomain),
                                       .name = node.name,
                                       .inputs = {x, weights.inputs[0]},
+                                      .outputs = {},
                                       .attributes = weights.attributes},
                                      1);
     return graph_.node(id).outputs[0];
+  }
+
+  // x as records. Formats that need the same name one of them, so that their rows are one value.
+  absl::StatusOr<ValueId> Rounded(ValueId x, const Node& weights) {
+    ASSIGN_OR_RETURN(const std::string name, weights.String("format", ""));
+    const BlockFormat format = *BlockFormatFromName(name);
+    const bool wide = options_.has_wide_rows(format);
+    const BlockLayout layout = LayoutOf(format, panel_);
+    const int64_t panel_bytes = graph_.value(weights.inputs[0]).constant->shape()[1];
+    const int64_t k = panel_bytes / layout.block_bytes * layout.facts().elements;
+    BlockFormat first = format;
+    for (int i = kBlockFormatCount - 1; i >= 0; --i) {
+      const auto other = static_cast<BlockFormat>(i);
+      if (RecordsFor(other, wide) == RecordsFor(format, wide)) first = other;
+    }
+    return graph_.Op(
+        "RoundRows", kDomain, {x},
+        {{"k", k}, {"format", std::string(Name(first))}, {"wide", int64_t{wide ? 1 : 0}}});
   }
 
   absl::Status FoldMatMul(NodeId id, const Node& node) {
@@ -105,7 +130,8 @@ class BlockFolder {
     if (weights == nullptr) return absl::OkStatus();
     ASSIGN_OR_RETURN(const std::vector<int64_t> perm, transpose->Ints("perm", {1, 0}));
     if (perm != std::vector<int64_t>{1, 0}) return absl::OkStatus();
-    Replace(id, Product(node, node.inputs[0], Node(*weights)));
+    ASSIGN_OR_RETURN(const ValueId product, Product(node, node.inputs[0], Node(*weights)));
+    Replace(id, product);
     return absl::OkStatus();
   }
 
@@ -121,7 +147,8 @@ class BlockFolder {
     if (transpose_a != 0) {
       x = graph_.Op("Transpose", "", {x}, {{"perm", std::vector<int64_t>{1, 0}}});
     }
-    ValueId y = Scaled(Product(node, x, weights), alpha);
+    ASSIGN_OR_RETURN(const ValueId product, Product(node, x, weights));
+    ValueId y = Scaled(product, alpha);
     if (node.inputs.size() > 2 && node.inputs[2] != kNoValue && beta != 0) {
       y = graph_.Op("Add", "", {y, Scaled(node.inputs[2], beta)});
     }
@@ -197,6 +224,7 @@ class BlockFolder {
   }
 
   Graph& graph_;
+  const BlockOptions& options_;
   const int64_t panel_;
   // By the bytes of a matrix, its format and the elements of a row.
   std::map<std::tuple<const std::byte*, size_t, BlockFormat, int64_t>, ValueId> panels_;
@@ -204,6 +232,8 @@ class BlockFolder {
 
 }  // namespace
 
-absl::Status FoldBlocks(Graph& graph, int64_t panel) { return BlockFolder(graph, panel).Run(); }
+absl::Status FoldBlocks(Graph& graph, const BlockOptions& options) {
+  return BlockFolder(graph, options).Run();
+}
 
 }  // namespace stampmill

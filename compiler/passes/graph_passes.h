@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 #include "absl/status/status.h"
+#include "graph/block_format.h"
 #include "graph/graph.h"
 
 namespace stampmill {
@@ -22,9 +24,16 @@ absl::Status UseChannelsLast(Graph& graph);
 // afterwards. To be run before shapes are inferred, which folds dequantised weights.
 absl::Status FoldQuantization(Graph& graph);
 
-// Block-quantised weights are brought into panels of `panel` rows, which all their uses share, and
-// products of them become products of blocks. To be run before shapes are inferred.
-absl::Status FoldBlocks(Graph& graph, int64_t panel);
+struct BlockOptions {
+  int64_t panel = 0;        // rows of a panel
+  bool exact_rows = false;  // LowerOptions::exact_rows
+  // Whether products with weights of a format take wide records (graph/row_records.h).
+  std::function<bool(BlockFormat)> has_wide_rows;
+};
+// Block-quantised weights are brought into panels, which all their uses share, and products of them
+// become products of blocks. The rows that they multiply are rounded once for all that need the
+// same, unless they stay exact. To be run before shapes are inferred.
+absl::Status FoldBlocks(Graph& graph, const BlockOptions& options);
 
 // Nodes that compute the same from the same are one.
 absl::Status MergeEqualNodes(Graph& graph);

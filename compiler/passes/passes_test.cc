@@ -566,7 +566,7 @@ TEST(FuseTest, ProductsOfBlocksShareTheirWeights) {
   ASSERT_TRUE(InferShapes(original, {}).ok());
   const absl::StatusOr<std::vector<Tensor>> want = Interpret(original, inputs);
   ASSERT_TRUE(want.ok()) << want.status();
-  ASSERT_TRUE(FoldBlocks(graph, 8).ok());
+  ASSERT_TRUE(FoldBlocks(graph, {.panel = 8, .exact_rows = true}).ok());
   ASSERT_TRUE(MergeEqualNodes(graph).ok());
   graph.RemoveDeadNodes();
   ASSERT_TRUE(InferShapes(graph, {}).ok());

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "graph/block_layout.h"
+#include "graph/row_records.h"
 
 namespace stampmill {
 namespace {
@@ -115,6 +116,16 @@ Contraction BlockMatMulContraction(const DimExpr& m, int64_t n, int64_t k, Block
   return c;
 }
 
+Contraction WithRecords(Contraction c, bool wide) {
+  const DType dtype = wide ? DType::kI16 : DType::kU8;
+  const int64_t bytes = RecordsFor(*c.blocks, wide).row_bytes(*c.k[0].constant());
+  Operand& a = c.operands[static_cast<size_t>(c.a.index())];
+  a.dtype = dtype;
+  a.shape.back() = bytes / static_cast<int64_t>(SizeBytes(dtype));
+  c.a = Expr::Load(dtype, c.a.index(), {c.a.operands().begin(), c.a.operands().end()});
+  return c;
+}
+
 Nest PadNest(const DimExpr& channels, const DimExpr& height, const DimExpr& width) {
   const Expr y = Expr::Coord(1) - I64(1);
   const Expr x = Expr::Coord(2) - I64(1);
@@ -156,6 +167,7 @@ std::vector<StageBody> ExampleStages() {
   Contraction exact = BlockMatMulContraction(n, 5, 64, BlockFormat::kQ8_0, 8);
   exact.exact_rows = true;
   stages.push_back(exact);
+  stages.push_back(WithRecords(BlockMatMulContraction(n, 5, 64, BlockFormat::kQ8_0, 8), true));
   Library library;
   library.skeleton = "topk";
   library.configuration = {1, -3};

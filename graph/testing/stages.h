@@ -18,6 +18,8 @@ Contraction MatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr&
 // The same over rows of blocks.
 Contraction BlockMatMulContraction(const DimExpr& m, int64_t n, int64_t k, BlockFormat format,
                                    int64_t panel);
+// A product of blocks whose `a` is a plain load, with the same rows as records.
+Contraction WithRecords(Contraction contraction, bool wide);
 // The same with operands rounded to bf16, b in pairs.
 Contraction PairMatMulContraction(const DimExpr& m, const DimExpr& n, const DimExpr& k,
                                   int64_t panel);

@@ -45,6 +45,7 @@ STAMPMILL_EMBED(algebra);
 STAMPMILL_EMBED(attention);
 STAMPMILL_EMBED(boxes);
 STAMPMILL_EMBED(experts);
+STAMPMILL_EMBED(rounding);
 STAMPMILL_EMBED(sample);
 STAMPMILL_EMBED(scan);
 STAMPMILL_EMBED(sort);
@@ -58,6 +59,7 @@ std::span<const std::span<const std::byte>> SkeletonBitcode() {
       {stampmill_bitcode_attention, stampmill_bitcode_attention_end},
       {stampmill_bitcode_boxes, stampmill_bitcode_boxes_end},
       {stampmill_bitcode_experts, stampmill_bitcode_experts_end},
+      {stampmill_bitcode_rounding, stampmill_bitcode_rounding_end},
       {stampmill_bitcode_sample, stampmill_bitcode_sample_end},
       {stampmill_bitcode_scan, stampmill_bitcode_scan_end},
       {stampmill_bitcode_sort, stampmill_bitcode_sort_end},

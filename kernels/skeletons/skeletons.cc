@@ -38,6 +38,7 @@ STAMPMILL_SKELETON(nonzero);
 STAMPMILL_SKELETON(paged_attention);
 STAMPMILL_SKELETON(place);
 STAMPMILL_SKELETON(roi_align);
+STAMPMILL_SKELETON(round_rows);
 STAMPMILL_SKELETON(sample);
 STAMPMILL_SKELETON(scan);
 STAMPMILL_SKELETON(suppress);
@@ -55,6 +56,7 @@ SkeletonFunction FindSkeleton(absl::string_view name) {
       {"paged_attention", stampmill_skeleton_paged_attention},
       {"place", stampmill_skeleton_place},
       {"roi_align", stampmill_skeleton_roi_align},
+      {"round_rows", stampmill_skeleton_round_rows},
       {"sample", stampmill_skeleton_sample},
       {"scan", stampmill_skeleton_scan},
       {"suppress", stampmill_skeleton_suppress},
