@@ -10,13 +10,19 @@
 
 namespace stampmill {
 
-LanguageModels::LanguageModels(LanguageModelOptions common) : common_(std::move(common)) {
+LanguageModels::LanguageModels(LanguageModelOptions common, MemoryBudget* budget)
+    : common_(std::move(common)), budget_(*budget) {
   thread_ = std::thread([this] { Serve(); });
 }
 
 LanguageModels::~LanguageModels() { Stop(); }
 
-absl::Status LanguageModels::Load(const std::string& name, const std::string& path) {
+absl::Status LanguageModels::Load(const std::string& name, const std::string& path,
+                                  int32_t shares) {
+  {
+    absl::MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(CheckFree(name));
+  }
   {
     // Before it costs anything; asked again when it is there.
     absl::MutexLock lock(&mutex_);
@@ -28,10 +34,31 @@ absl::Status LanguageModels::Load(const std::string& name, const std::string& pa
   options.news_waker = &waker_;
   options.image.progress = [&](absl::string_view line) { LOG(INFO) << name << ": " << line; };
   ASSIGN_OR_RETURN(LanguageModelParts parts, LoadLanguageModelParts(options));
+  RETURN_IF_ERROR(
+      budget_.Reserve(MemoryBudget::Kind::kWeights, name, parts.model->program().weights_size));
+  const absl::Status status = LoadReserved(options, std::move(parts), shares);
+  if (!status.ok()) {
+    budget_.Release(MemoryBudget::Kind::kWeights, name);
+    budget_.Release(MemoryBudget::Kind::kKv, name);
+  }
+  return status;
+}
+
+absl::Status LanguageModels::LoadReserved(LanguageModelOptions& options, LanguageModelParts parts,
+                                          int32_t shares) {
+  const std::string& name = options.name;
   if (EmbeddingEngine::Serves(*parts.model)) return LoadEmbedding(options, std::move(parts));
+  ASSIGN_OR_RETURN(const LanguageStep::Facts facts, LanguageStep::FactsOf(*parts.model));
+  const uint64_t reserved = std::min(budget_.reserved_bytes(), budget_.budget_bytes());
+  // Never 0, which would be no limit.
+  options.kv_bytes_max =
+      std::max<uint64_t>((budget_.budget_bytes() - reserved) / static_cast<uint64_t>(shares), 1);
   ASSIGN_OR_RETURN(std::unique_ptr<LanguageModel> model,
                    LanguageModel::Create(options, std::move(parts)));
   const LanguageEngineOptions& engine = model->engine().options();
+  RETURN_IF_ERROR(budget_.Reserve(
+      MemoryBudget::Kind::kKv, name,
+      static_cast<uint64_t>(engine.kv_blocks) * static_cast<uint64_t>(facts.kv_bytes_of_block)));
   LOG(INFO) << "model '" << name << "': " << engine.context_tokens << " tokens of context, "
             << engine.kv_blocks << " blocks of " << kBlockTokens << " tokens in the cache, "
             << engine.sequences_max << " texts at once";

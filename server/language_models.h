@@ -18,6 +18,7 @@
 #include "base/waker.h"
 #include "runtime/embedding_model.h"
 #include "runtime/language_model.h"
+#include "runtime/memory_budget.h"
 
 namespace stampmill {
 
@@ -38,11 +39,13 @@ class GenerationCall : public std::enable_shared_from_this<GenerationCall> {
 class LanguageModels {
  public:
   // What all models have in common; name and path are each one's own.
-  explicit LanguageModels(LanguageModelOptions common);
+  // `budget` is borrowed: weights and caches are reserved there.
+  LanguageModels(LanguageModelOptions common, MemoryBudget* budget);
   ~LanguageModels();  // Stop
 
-  // Compiles and loads; blocks. ALREADY_EXISTS for a name that is taken.
-  absl::Status Load(const std::string& name, const std::string& path);
+  // Compiles and loads; blocks. ALREADY_EXISTS for a name that is taken. One of `shares` that have
+  // to get along with what is left of the budget: its cache takes no more than its share.
+  absl::Status Load(const std::string& name, const std::string& path, int32_t shares);
   // Null when there is none of this name, or it is not loaded yet. It lives as long as this.
   LanguageModel* Find(absl::string_view name) const;
   std::vector<LanguageModel*> List() const;
@@ -69,6 +72,9 @@ class LanguageModels {
     std::shared_ptr<GenerationCall> call;
     int32_t index = 0;
   };
+  // With the weights reserved; the rest is undone by Load.
+  absl::Status LoadReserved(LanguageModelOptions& options, LanguageModelParts parts,
+                            int32_t shares);
   void Serve();
   bool TakeNews(LanguageModel& model);
   bool RunWork();
@@ -76,6 +82,7 @@ class LanguageModels {
   absl::Status CheckFree(absl::string_view name) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const LanguageModelOptions common_;
+  MemoryBudget& budget_;
   Waker waker_;
   mutable absl::Mutex mutex_;
   std::vector<std::unique_ptr<LanguageModel>> models_ ABSL_GUARDED_BY(mutex_);

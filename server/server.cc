@@ -96,8 +96,8 @@ absl::Status Server::StartRepository(const ServerOptions& options) {
                     .progress = nullptr};
   language.device = device_.get();
   language.cache = cache_.get();
-  language.kv_bytes_max = memory_->budget_bytes() - memory_->reserved_bytes();
-  language_models_ = std::make_unique<LanguageModels>(std::move(language));
+  language_models_ = std::make_unique<LanguageModels>(std::move(language), memory_.get());
+  has_repository_ = !options.repository.files.empty() || !options.repository.folders.empty();
   language_places_ = options.language_models;
   serving_ = std::make_unique<Serving>(Serving::Parts{.repository = repository_.get(),
                                                       .pool = pool_.get(),
@@ -148,8 +148,11 @@ absl::Status Server::Listen(const ServerOptions& options) {
 
 absl::Status Server::LoadModels() {
   absl::Status first;
+  // What is left of the memory goes to the caches of those that are still to come, in equal shares;
+  // models of the repository have one together.
+  auto shares = static_cast<int32_t>(language_places_.size()) + (has_repository_ ? 1 : 0);
   for (const LanguageModelPlace& place : language_places_) {
-    const absl::Status status = language_models_->Load(place.name, place.path);
+    const absl::Status status = language_models_->Load(place.name, place.path, shares--);
     if (status.ok()) continue;
     LOG(ERROR) << "model '" << place.name << "': " << status.ToString();
     if (first.ok()) first = status;

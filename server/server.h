@@ -104,6 +104,7 @@ class Server {
   std::unique_ptr<ModelRepository> repository_;
   std::unique_ptr<LanguageModels> language_models_;
   std::vector<LanguageModelPlace> language_places_;
+  bool has_repository_ = false;
   std::unique_ptr<Serving> serving_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<HttpService> http_service_;

@@ -3,6 +3,7 @@
 import array
 import asyncio
 import json
+import re
 import time
 import unittest
 import urllib.request
@@ -180,6 +181,26 @@ class OpenAiTest(unittest.TestCase):
             name = "vllm:spec_decode_num_accepted_tokens_total{"
             counts = [line for line in metrics.splitlines() if line.startswith(name)]
             self.assertGreater(float(counts[0].split()[-1]), 0)
+        finally:
+            daemon.stop()
+
+    def test_models_share_the_memory_that_there_is(self):
+        budget = 400 << 20
+        daemon = Daemon(["a=" + MODEL, "b=" + MODEL, "--device-memory-budget=%d" % budget])
+        try:
+            client = openai.OpenAI(
+                base_url="http://%s/v1" % daemon.http, api_key="none", max_retries=0
+            )
+            for model in ("a", "b"):
+                answer = client.completions.create(model=model, prompt="abc", max_tokens=4)
+                self.assertGreater(answer.usage.completion_tokens, 0)
+            metrics = httpx2.get("http://127.0.0.1:%d/metrics" % daemon.metrics_port).text
+            blocks = [int(n) for n in re.findall(r'num_gpu_blocks="(\d+)"', metrics)]
+            self.assertEqual(2, len(blocks))
+            self.assertAlmostEqual(blocks[0], blocks[1], delta=blocks[0] // 10 + 2)
+            reserved = re.search(r"^stampmill_memory_reserved_bytes (\S+)", metrics, re.MULTILINE)
+            self.assertLessEqual(float(reserved[1]), budget)
+            self.assertGreater(float(reserved[1]), 0.9 * budget)
         finally:
             daemon.stop()
 
