@@ -48,6 +48,7 @@ struct ServeFlags {
   std::string pool_size = "256MiB";
   std::string cache_max_size = "16GiB";
   std::string served_model_name, chat_template;
+  std::string allowed_origins;
 };
 
 void AddModelOptions(CLI::App& app, ServeFlags& flags) {
@@ -108,6 +109,8 @@ void AddNetworkOptions(CLI::App& app, ServeFlags& flags) {
       ->check(port)
       ->capture_default_str();
   app.add_option("--port-file", flags.port_file, "file that gets the ports, as JSON");
+  app.add_option("--allowed-origins", flags.allowed_origins,
+                 "origins whose web pages may use the HTTP port, comma-separated, or *");
   app.add_option("--http-thread-count", flags.server.http.threads, "threads of the HTTP side")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
@@ -242,6 +245,9 @@ absl::Status Complete(ServeFlags& flags) {
   server.request_slots = flags.max_queued_requests + flags.max_sequences;
   server.language.sequences_max = flags.max_sequences;
   server.language.waiting_max = flags.max_queued_requests;
+  if (!flags.allowed_origins.empty()) {
+    ASSIGN_OR_RETURN(server.cors, CorsPolicy::Parse(flags.allowed_origins));
+  }
   server.http.address = server.grpc.address = flags.address;
   server.http.port = static_cast<uint16_t>(flags.http_port);
   server.grpc.port = static_cast<uint16_t>(flags.grpc_port);

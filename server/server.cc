@@ -130,7 +130,9 @@ absl::Status Server::Listen(const ServerOptions& options) {
   ASSIGN_OR_RETURN(grpc_, GrpcServer::Start(options.grpc, *serving_, *inflight_));
   HttpServerOptions http = options.http;
   http.budget = &*inflight_;
-  ASSIGN_OR_RETURN(http_, HttpServer::Start(http, [this](HttpRequest request, HttpReply reply) {
+  ASSIGN_OR_RETURN(http_, HttpServer::Start(http, [this, cors = options.cors](HttpRequest request,
+                                                                              HttpReply reply) {
+                     if (cors.Handle(request, reply)) return;
                      if (openai_service_->Handle(request, reply)) return;
                      http_service_->Handle(std::move(request), std::move(reply));
                    }));

@@ -27,6 +27,7 @@
 #include "runtime/tensor_pool.h"
 #include "server/byte_budget.h"
 #include "server/grpc/grpc_service.h"
+#include "server/http/cors.h"
 #include "server/http/http_server.h"
 #include "server/http/http_service.h"
 #include "server/language_models.h"
@@ -58,6 +59,7 @@ struct ServerOptions {
   int32_t request_slots = 1024 + 256;
   uint64_t inflight_bytes_max = uint64_t{1} << 30;
   HttpServerOptions http;
+  CorsPolicy cors;  // of the HTTP port
   uint16_t metrics_port = 0;
   GrpcServerOptions grpc;
 };

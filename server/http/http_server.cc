@@ -40,6 +40,7 @@ HttpReply& HttpReply::operator=(HttpReply&& other) noexcept {
     AnswerIfUnanswered();
     connection_ = std::move(other.connection_);
     sequence_ = other.sequence_;
+    headers_ = std::move(other.headers_);
     stream_ = std::move(other.stream_);
   }
   return *this;
@@ -56,15 +57,22 @@ void HttpReply::AnswerIfUnanswered() {
   }
 }
 
+void HttpReply::MoveHeaders(HttpAnswer& answer) {
+  for (auto& header : headers_) answer.headers.push_back(std::move(header));
+  headers_.clear();
+}
+
 void HttpReply::Send(HttpAnswer answer) {
   if (connection_ == nullptr) return;
   CHECK(stream_ == nullptr);
+  MoveHeaders(answer);
   HttpConnection::Answer(std::move(connection_), sequence_, std::move(answer));
 }
 
 void HttpReply::BeginStream(HttpAnswer head) {
   CHECK(connection_ != nullptr && stream_ == nullptr && head.slices.empty());
   stream_ = std::make_shared<HttpStream>();
+  MoveHeaders(head);
   const std::string first = std::exchange(head.body, {});
   HttpConnection::BeginStream(connection_, sequence_, std::move(head), stream_);
   if (!first.empty()) Write(first);
@@ -108,6 +116,13 @@ void HttpReply::EndStream() {
 
 void HttpReply::SendLater(absl::AnyInvocable<HttpAnswer()> make) {
   if (connection_ == nullptr) return;
+  if (!headers_.empty()) {
+    make = [make = std::move(make), headers = std::exchange(headers_, {})]() mutable {
+      HttpAnswer answer = make();
+      for (auto& header : headers) answer.headers.push_back(std::move(header));
+      return answer;
+    };
+  }
   HttpConnection::AnswerLater(std::move(connection_), sequence_, std::move(make));
 }
 

@@ -73,6 +73,10 @@ class HttpReply {
   ~HttpReply();
 
   bool valid() const { return connection_ != nullptr; }
+  // A header of the answer, whoever gives that, or of the head of the stream.
+  void AddHeader(std::string name, std::string value) {
+    headers_.emplace_back(std::move(name), std::move(value));
+  }
   void Send(HttpAnswer answer);
   // For answers that take long to make: `make` is called once, on the connection's thread, not in
   // here; or dropped if the server stops.
@@ -104,8 +108,10 @@ class HttpReply {
 
  private:
   void AnswerIfUnanswered();
+  void MoveHeaders(HttpAnswer& answer);
   std::shared_ptr<HttpConnection> connection_;
   uint64_t sequence_ = 0;
+  std::vector<std::pair<std::string, std::string>> headers_;
   std::shared_ptr<HttpStream> stream_;  // from BeginStream on
 };
 
