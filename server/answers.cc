@@ -50,6 +50,61 @@ void FillStatistics(const ServedModel& model, inference::ModelStatistics* out) {
   }
 }
 
+// The tensors of a language model, as Triton's vLLM backend has them; generate's fields are these.
+struct LanguageTensor {
+  const char* name;
+  inference::DataType dtype;
+  const char* datatype;
+  int64_t dim;
+  bool optional;
+};
+constexpr LanguageTensor kLanguageInputs[] = {
+    {"text_input", inference::TYPE_STRING, "BYTES", 1, false},
+    {"stream", inference::TYPE_BOOL, "BOOL", 1, true},
+    {"sampling_parameters", inference::TYPE_STRING, "BYTES", 1, true},
+    {"exclude_input_in_output", inference::TYPE_BOOL, "BOOL", 1, true}};
+constexpr LanguageTensor kLanguageOutput = {"text_output", inference::TYPE_STRING, "BYTES", -1,
+                                            false};
+constexpr char kLanguagePlatform[] = "stampmill_language_model";
+
+void FillTensor(const LanguageTensor& tensor,
+                inference::ModelMetadataResponse::TensorMetadata* out) {
+  out->set_name(tensor.name);
+  out->set_datatype(tensor.datatype);
+  out->add_shape(tensor.dim);
+}
+
+inference::ModelMetadataResponse LanguageMetadata(const LanguageModel& model) {
+  inference::ModelMetadataResponse response;
+  response.set_name(model.name());
+  response.add_versions("1");
+  response.set_platform(kLanguagePlatform);
+  for (const LanguageTensor& tensor : kLanguageInputs) FillTensor(tensor, response.add_inputs());
+  FillTensor(kLanguageOutput, response.add_outputs());
+  return response;
+}
+
+inference::ModelConfigResponse LanguageConfiguration(const LanguageModel& model) {
+  inference::ModelConfigResponse response;
+  inference::ModelConfig& config = *response.mutable_config();
+  config.set_name(model.name());
+  config.set_platform(kLanguagePlatform);
+  config.set_backend("stampmill");
+  config.mutable_model_transaction_policy()->set_decoupled(true);
+  for (const LanguageTensor& tensor : kLanguageInputs) {
+    inference::ModelInput* input = config.add_input();
+    input->set_name(tensor.name);
+    input->set_data_type(tensor.dtype);
+    input->add_dims(tensor.dim);
+    input->set_optional(tensor.optional);
+  }
+  inference::ModelOutput* output = config.add_output();
+  output->set_name(kLanguageOutput.name);
+  output->set_data_type(kLanguageOutput.dtype);
+  output->add_dims(kLanguageOutput.dim);
+  return response;
+}
+
 }  // namespace
 
 inference::ServerMetadataResponse ServerMetadata() {
@@ -64,6 +119,9 @@ absl::StatusOr<inference::ModelMetadataResponse> ModelMetadata(const Serving& se
                                                                absl::string_view model,
                                                                absl::string_view version) {
   ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
+  if (const LanguageModel* language = serving.FindLanguageModel(model, number)) {
+    return LanguageMetadata(*language);
+  }
   ASSIGN_OR_RETURN(const std::vector<ModelPin> pins, serving.repository().PinAll(model, number));
   inference::ModelMetadataResponse response;
   for (const ModelPin& pin : pins) response.add_versions(absl::StrCat(pin->version()));
@@ -83,6 +141,9 @@ absl::StatusOr<inference::ModelConfigResponse> ModelConfiguration(const Serving&
                                                                   absl::string_view model,
                                                                   absl::string_view version) {
   ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
+  if (const LanguageModel* language = serving.FindLanguageModel(model, number)) {
+    return LanguageConfiguration(*language);
+  }
   ASSIGN_OR_RETURN(const ModelPin pin, serving.repository().Pin(model, number));
   inference::ModelConfigResponse response;
   *response.mutable_config() = pin->config().proto();
@@ -104,6 +165,14 @@ absl::StatusOr<inference::ModelStatisticsResponse> ModelStatisticsOf(const Servi
   return response;
 }
 
+absl::StatusOr<bool> IsModelReady(const Serving& serving, absl::string_view model,
+                                  absl::string_view version) {
+  ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
+  if (serving.shutting_down()) return false;
+  if (serving.FindLanguageModel(model, number) != nullptr) return true;
+  return serving.repository().IsModelReady(std::string(model), number);
+}
+
 inference::RepositoryIndexResponse RepositoryIndex(const Serving& serving, bool ready_only) {
   inference::RepositoryIndexResponse response;
   for (const ModelIndexEntry& entry : serving.repository().Index(ready_only)) {
@@ -112,6 +181,12 @@ inference::RepositoryIndexResponse RepositoryIndex(const Serving& serving, bool 
     model->set_version(entry.version);
     model->set_state(entry.state);
     model->set_reason(entry.reason);
+  }
+  for (const LanguageModel* language : serving.ListLanguageModels()) {
+    auto* model = response.add_models();
+    model->set_name(language->name());
+    model->set_version("1");
+    model->set_state("READY");
   }
   return response;
 }

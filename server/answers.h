@@ -25,6 +25,9 @@ absl::StatusOr<inference::ModelConfigResponse> ModelConfiguration(const Serving&
 absl::StatusOr<inference::ModelStatisticsResponse> ModelStatisticsOf(const Serving& serving,
                                                                      absl::string_view model,
                                                                      absl::string_view version);
+// Whether it can be asked now. INVALID_ARGUMENT for a bad version.
+absl::StatusOr<bool> IsModelReady(const Serving& serving, absl::string_view model,
+                                  absl::string_view version);
 inference::RepositoryIndexResponse RepositoryIndex(const Serving& serving, bool ready_only);
 absl::StatusOr<inference::SystemSharedMemoryStatusResponse> SharedMemoryStatus(
     const Serving& serving, absl::string_view region);

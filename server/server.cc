@@ -103,7 +103,8 @@ absl::Status Server::StartRepository(const ServerOptions& options) {
                                                       .pool = pool_.get(),
                                                       .requests = requests_.get(),
                                                       .engine = engine_.get(),
-                                                      .replies = replies_.get()});
+                                                      .replies = replies_.get(),
+                                                      .language = language_models_.get()});
   serving_->SetOthersReady(language_places_.empty());
   return absl::OkStatus();
 }

@@ -12,11 +12,25 @@ absl::StatusOr<RequestHandle> Serving::Begin(absl::string_view model, absl::stri
                                              int64_t arrival_nanos) const {
   if (shutting_down()) return absl::UnavailableError("Server exiting");
   ASSIGN_OR_RETURN(const int64_t number, ParseVersion(version));
+  if (FindLanguageModel(model, number) != nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat("model '", model, "' continues texts: use generate, generate_stream or /v1"));
+  }
   ASSIGN_OR_RETURN(ModelPin pin, repository().Pin(model, number));
   ASSIGN_OR_RETURN(RequestHandle request, requests().Acquire());
   request->model = std::move(pin);
   request->times.arrival = arrival_nanos;
   return request;
+}
+
+LanguageModel* Serving::FindLanguageModel(absl::string_view name, int64_t version) const {
+  if (parts_.language == nullptr || version > 1) return nullptr;
+  return parts_.language->Find(name);
+}
+
+std::vector<LanguageModel*> Serving::ListLanguageModels() const {
+  if (parts_.language == nullptr) return {};
+  return parts_.language->List();
 }
 
 absl::Status Serving::Submit(const WireInference& wire, RequestHandle& request,

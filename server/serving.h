@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -17,6 +18,7 @@
 #include "runtime/request.h"
 #include "runtime/run_token.h"
 #include "runtime/tensor_pool.h"
+#include "server/language_models.h"
 #include "server/wire.h"
 
 namespace stampmill {
@@ -61,6 +63,7 @@ class Serving {
     RequestPool* requests = nullptr;
     Engine* engine = nullptr;
     Replies* replies = nullptr;
+    LanguageModels* language = nullptr;  // null: none are served
   };
   explicit Serving(const Parts& parts) : parts_(parts) {}
 
@@ -68,6 +71,9 @@ class Serving {
   TensorPool& pool() const { return *parts_.pool; }
   RequestPool& requests() const { return *parts_.requests; }
   Engine& engine() const { return *parts_.engine; }
+  // Null where there is none of this name and version (0: any).
+  LanguageModel* FindLanguageModel(absl::string_view name, int64_t version) const;
+  std::vector<LanguageModel*> ListLanguageModels() const;
 
   // A slot for a request to a ready model, pinned. NOT_FOUND, UNAVAILABLE (also when shutting down
   // or full).

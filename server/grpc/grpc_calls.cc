@@ -198,10 +198,9 @@ grpc::ServerUnaryReactor* InferenceCalls::ServerReady(Context* context,
 grpc::ServerUnaryReactor* InferenceCalls::ModelReady(Context* context,
                                                      const inference::ModelReadyRequest* request,
                                                      inference::ModelReadyResponse* response) {
-  const absl::StatusOr<int64_t> version = ParseVersion(request->version());
-  if (!version.ok()) return Finished(context, version.status());
-  const absl::StatusOr<bool> ready = serving_.repository().IsModelReady(request->name(), *version);
-  response->set_ready(ready.ok() && *ready && !serving_.shutting_down());
+  const absl::StatusOr<bool> ready = IsModelReady(serving_, request->name(), request->version());
+  if (absl::IsInvalidArgument(ready.status())) return Finished(context, ready.status());
+  response->set_ready(ready.ok() && *ready);
   return Finished(context, absl::OkStatus());
 }
 

@@ -240,12 +240,11 @@ class Route {
   }
 
   HttpAnswer ModelReady(const std::string& name, absl::string_view version) {
-    const absl::StatusOr<int64_t> number = ParseVersion(version);
-    if (!number.ok()) return Error(number.status());
-    const absl::StatusOr<bool> ready = serving_.repository().IsModelReady(name, *number);
+    const absl::StatusOr<bool> ready = IsModelReady(serving_, name, version);
+    if (absl::IsInvalidArgument(ready.status())) return Error(ready.status());
     std::string body = "{\"name\":";
     AppendJsonString(name, body);
-    const bool good = ready.ok() && *ready && !serving_.shutting_down();
+    const bool good = ready.ok() && *ready;
     absl::StrAppend(&body, ",\"ready\":", good ? "true" : "false", "}");
     HttpAnswer answer = Json(std::move(body));
     answer.status = good ? 200 : 400;

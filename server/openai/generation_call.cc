@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
+#include "server/http/json_infer.h"
 #include "server/openai/errors.h"
 
 namespace stampmill {
@@ -153,6 +154,7 @@ void OpenAiCall::Cancel() {
 void OpenAiCall::Fail(const absl::Status& status) {
   if (done_) return;
   done_ = true;
+  if (plan_.generate.has_value()) return FailGenerate(status);
   const ApiError error = ToApiError(status);
   if (streaming_) {
     AppendErrorEvent(error, out_);
@@ -165,6 +167,21 @@ void OpenAiCall::Fail(const absl::Status& status) {
   answer.status = error.status;
   answer.body = ErrorText(error);
   if (error.status == 429 || error.status == 503) answer.headers.emplace_back("Retry-After", "1");
+  reply_.Send(std::move(answer));
+}
+
+void OpenAiCall::FailGenerate(const absl::Status& status) {
+  const std::string error = ErrorJson(status.message());
+  if (streaming_) {
+    absl::StrAppend(&out_, "data: ", error, "\n\n");
+    Flush();
+    reply_.EndStream();
+    return;
+  }
+  HttpAnswer answer;
+  answer.status = HttpStatus(status);
+  answer.body = error;
+  if (answer.status == 503) answer.headers.emplace_back("Retry-After", "1");
   reply_.Send(std::move(answer));
 }
 
@@ -350,7 +367,9 @@ void OpenAiCall::AppendDelta(size_t index, absl::string_view text,
                              std::span<const TokenLogprobs> logprobs,
                              const stampmill::Finish& finish) {
   const auto choice = static_cast<int32_t>(index);
-  if (!plan_.chat) {
+  if (plan_.generate.has_value()) {
+    absl::StrAppend(&out_, "data: ", GenerateText(head_.model, plan_.generate->id, text), "\n\n");
+  } else if (!plan_.chat) {
     completion_chunks_->Text(choice, text, logprobs, finish, Usage(), out_);
   } else if (finish.reason.empty()) {
     chat_chunks_->Content(choice, text, logprobs, Usage(), out_);
@@ -419,7 +438,7 @@ void OpenAiCall::Finish(size_t index) {
         if (plan_.chat) chat_chunks_->Usage(Usage(), out_);
         if (!plan_.chat) completion_chunks_->Usage(Usage(), out_);
       }
-      out_ += kSseDone;
+      if (!plan_.generate.has_value()) out_ += kSseDone;
       done_ = true;
       Flush();
       reply_.EndStream();
@@ -446,7 +465,17 @@ void OpenAiCall::AnswerWhole() {
   answer.compressible = true;
   const bool wants_logprobs = plan_.options.sampling.logprobs >= 0;
   const auto per_prompt = static_cast<size_t>(plan_.options.choices);
-  if (plan_.chat) {
+  if (plan_.generate.has_value()) {
+    const std::string echo = plan_.echoes.empty() ? "" : plan_.echoes[0];
+    answer.body =
+        GenerateText(head_.model, plan_.generate->id, absl::StrCat(echo, choices_[0].text));
+    if (plan_.generate->events) {
+      BeginStream();
+      absl::StrAppend(&out_, "data: ", answer.body, "\n\n");
+      Flush();
+      return reply_.EndStream();
+    }
+  } else if (plan_.chat) {
     std::vector<ChatChoice> choices;
     for (Choice& c : choices_) {
       choices.push_back({.content = std::move(c.text),
@@ -471,6 +500,7 @@ void OpenAiCall::AnswerWhole() {
     }
     answer.body = CompletionText(head_, choices, Usage(), plan_.options.tokens_as_token_ids);
   }
+  AddLoad(answer);
   reply_.Send(std::move(answer));
 }
 
@@ -480,7 +510,32 @@ void OpenAiCall::BeginStream() {
   head.content_type = kSseContentType;
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");
+  AddLoad(head);
   reply_.BeginStream(std::move(head));
+}
+
+void OpenAiCall::AddLoad(HttpAnswer& answer) const {
+  if (plan_.load_format == LoadFormat::kNone) return;
+  const LanguageEngineCounters counters = model_.engine().counters();
+  const double usage =
+      static_cast<double>(counters.blocks_used) / std::max(counters.blocks_total, 1);
+  // Triton's names, then vLLM's.
+  const std::pair<const char*, std::string> metrics[] = {
+      {"kv_cache_utilization", absl::StrCat(usage)},
+      {"max_token_capacity", absl::StrCat(int64_t{counters.blocks_total} * kBlockTokens)},
+      {"kv_cache_usage_perc", absl::StrCat(usage)},
+      {"num_requests_waiting", absl::StrCat(counters.waiting)},
+  };
+  const bool json = plan_.load_format == LoadFormat::kJson;
+  std::string text = json ? "JSON {\"named_metrics\": {" : "TEXT ";
+  const char* separator = "";
+  for (const auto& [name, value] : metrics) {
+    text += std::exchange(separator, ", ");
+    text += json ? absl::StrCat("\"", name, "\": ", value)
+                 : absl::StrCat("named_metrics.", name, "=", value);
+  }
+  if (json) text += "}}";
+  answer.headers.emplace_back("endpoint-load-metrics", std::move(text));
 }
 
 void OpenAiCall::Flush() {

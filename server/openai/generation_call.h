@@ -27,12 +27,23 @@
 
 namespace stampmill {
 
+// The answer is one of Triton's generate extension, whole or in events.
+struct GenerateForm {
+  std::string id;  // told in the answer; empty: not
+  bool events = false;
+};
+
+// How the answer's head tells of the model's load (ORCA, endpoint-load-metrics).
+enum class LoadFormat : uint8_t { kNone, kText, kJson };
+
 // Tokens and what is to be done with them, after all checks.
 struct GenerationPlan {
   GenerationOptions options;
   std::vector<std::vector<int32_t>> prompts;  // `options.choices` texts of each
   std::vector<std::string> echoes;            // before each prompt's answers; or none
   bool chat = false;
+  std::optional<GenerateForm> generate;
+  LoadFormat load_format = LoadFormat::kNone;
   bool echo_only = false;  // of the one token that is chosen nothing is told
   // How what the model writes is taken apart; null: it is all content.
   std::optional<OutputFormat> format;
@@ -75,6 +86,7 @@ class OpenAiCall : public GenerationCall {
   absl::Status FillGeneration(Generation& generation, size_t index) const;
   void Cancel();
   void Fail(const absl::Status& status);
+  void FailGenerate(const absl::Status& status);
   // Takes what choice `index` has, as far as the client takes it.
   void Take(size_t index);
   void Add(size_t index, const Generation::News& news);
@@ -86,6 +98,7 @@ class OpenAiCall : public GenerationCall {
   void Flush();
   bool ClientIsSlow();
   void BeginStream();
+  void AddLoad(HttpAnswer& answer) const;
   void AppendDelta(size_t index, absl::string_view text, std::span<const TokenLogprobs> logprobs,
                    const stampmill::Finish& finish);
   // The same of what the parser made of a text.

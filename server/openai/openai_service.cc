@@ -17,8 +17,11 @@
 #include "base/status_macros.h"
 #include "runtime/block_hash.h"
 #include "server/answers.h"
+#include "server/http/http_service.h"
+#include "server/http/json_infer.h"
 #include "server/openai/constraints.h"
 #include "server/openai/errors.h"
+#include "server/openai/generate_request.h"
 #include "server/openai/generation_call.h"
 #include "server/openai/requests.h"
 #include "server/openai/responses.h"
@@ -79,6 +82,7 @@ class Route {
           absl::UnimplementedError(absl::StrCat("endpoint ", missing, " is not supported"))));
       return true;
     }
+    if (absl::StartsWith(path, "/v2/models/")) return MaybeGenerate(path);
     if (!absl::StartsWith(path, "/v1/") && path != "/v1") return false;
     reply_.Send(ErrorAnswer(absl::NotFoundError(absl::StrCat("no endpoint ", path))));
     return true;
@@ -261,6 +265,11 @@ class Route {
   absl::Status Start(LanguageModel& model, GenerationPlan plan) {
     plan.client = ClientOf(plan.options);
     plan.arrival_nanos = request_.arrival_nanos;
+    // Others are not told of the load, as with vLLM and Triton: proxies ask for what they know.
+    const std::string format =
+        absl::AsciiStrToLower(request_.Header("endpoint-load-metrics-format"));
+    if (format == "text") plan.load_format = LoadFormat::kText;
+    if (format == "json") plan.load_format = LoadFormat::kJson;
     OpenAiCall::Start(
         std::make_shared<OpenAiCall>(&models_, &model, std::move(plan), std::move(reply_)));
     return absl::OkStatus();
@@ -383,10 +392,48 @@ class Route {
         [&] { return GrammarOf(grammar, model.constraint_vocabulary()); }, std::move(free), plan);
   }
 
+  // /v2/models/NAME[/versions/1]/generate[_stream] of a language model; what else is under this
+  // path is KServe's.
+  bool MaybeGenerate(absl::string_view path) {
+    absl::ConsumePrefix(&path, "/v2/models/");
+    const bool events = absl::ConsumeSuffix(&path, "/generate_stream");
+    if (!events && !absl::ConsumeSuffix(&path, "/generate")) return false;
+    absl::ConsumeSuffix(&path, "/versions/1");
+    const absl::StatusOr<std::string> name = PercentDecode(path);
+    LanguageModel* const model = name.ok() ? models_.Find(*name) : nullptr;
+    if (model == nullptr) return false;
+    HttpAnswer answer;
+    if (request_.method != "POST") {
+      answer.status = 405;
+      answer.body = ErrorJson("Method Not Allowed");
+    } else {
+      const absl::Status status = Generate(*model, events);
+      if (status.ok()) return true;
+      answer.status = HttpStatus(status);
+      answer.body = ErrorJson(status.message());
+    }
+    reply_.Send(std::move(answer));
+    return true;
+  }
+
+  absl::Status Generate(LanguageModel& model, bool events) {
+    ASSIGN_OR_RETURN(GenerateRequest generate, ParseGenerateRequest(request_.body, events));
+    ASSIGN_OR_RETURN(GenerationPlan plan, PlanOf(model, generate.completion, "text_input"));
+    plan.generate = {.id = std::move(generate.id), .events = events};
+    return Start(model, std::move(plan));
+  }
+
   absl::Status Completion() {
     ASSIGN_OR_RETURN(CompletionRequest completion, ParseCompletionRequest(request_.body));
     ASSIGN_OR_RETURN(LanguageModel* const model, Model(completion.options.model));
-    RETURN_IF_ERROR(CheckOptions(*model, completion.options));
+    ASSIGN_OR_RETURN(GenerationPlan plan, PlanOf(*model, completion, "prompt"));
+    return Start(*model, std::move(plan));
+  }
+
+  // `param`: the field of the prompt.
+  absl::StatusOr<GenerationPlan> PlanOf(LanguageModel& model, CompletionRequest& completion,
+                                        absl::string_view param) {
+    RETURN_IF_ERROR(CheckOptions(model, completion.options));
     GenerationPlan plan = {.options = completion.options, .prompts = {}, .echoes = {}};
     // A step chooses a token: there is no text of none.
     plan.echo_only = completion.options.stop.tokens_max == 0;
@@ -394,23 +441,23 @@ class Route {
     for (Prompt& prompt : completion.prompts) {
       std::vector<int32_t> tokens = std::move(prompt.tokens);
       if (prompt.is_tokens) {
-        RETURN_IF_ERROR(CheckTokens(model->tokenizer(), tokens, "prompt"));
+        RETURN_IF_ERROR(CheckTokens(model.tokenizer(), tokens, param));
       } else {
         ASSIGN_OR_RETURN(
             tokens,
-            model->tokenizer().Encode(
+            model.tokenizer().Encode(
                 prompt.text, {.add_special = completion.options.add_special_tokens.value_or(true),
                               .parse_special = true}));
-        if (tokens.empty() && model->tokenizer().bos().has_value()) {
-          tokens.push_back(*model->tokenizer().bos());
+        if (tokens.empty() && model.tokenizer().bos().has_value()) {
+          tokens.push_back(*model.tokenizer().bos());
         }
       }
-      RETURN_IF_ERROR(CheckLength(*model, tokens.size(), plan.options, "prompt"));
-      if (completion.echo) plan.echoes.push_back(EchoOf(*model, prompt, tokens));
+      RETURN_IF_ERROR(CheckLength(model, tokens.size(), plan.options, param));
+      if (completion.echo) plan.echoes.push_back(EchoOf(model, prompt, tokens));
       plan.prompts.push_back(std::move(tokens));
     }
-    RETURN_IF_ERROR(Constrain(*model, {}, plan));
-    return Start(*model, std::move(plan));
+    RETURN_IF_ERROR(Constrain(model, {}, plan));
+    return plan;
   }
 
   static std::string EchoOf(const LanguageModel& model, const Prompt& prompt,

@@ -1,5 +1,6 @@
 // OpenAiService: the routes of the OpenAI API under /v1, and what vLLM's and llama.cpp's servers
-// have beside them: /tokenize, /detokenize, /health, /ping, /version.
+// have beside them: /tokenize, /detokenize, /health, /ping, /version. Also generate and
+// generate_stream of Triton under /v2, for language models.
 #pragma once
 
 #include <functional>

@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "server/openai/constraints.h"
 #include "server/openai/errors.h"
+#include "server/openai/generate_request.h"
 #include "server/openai/requests.h"
 
 namespace stampmill {
@@ -57,6 +58,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     CHECK(!completion->prompts.empty());
   } else {
     CheckRefused(completion.status());
+  }
+  for (const bool events : {false, true}) {
+    if (const auto generate = ParseGenerateRequest(body, events); generate.ok()) {
+      CheckOptions(generate->completion.options);
+      CHECK(generate->completion.prompts.size() == 1);
+      CHECK(events || !generate->completion.options.stream);
+    } else {
+      CheckRefused(generate.status());
+    }
   }
   if (const auto embedding = ParseEmbeddingRequest(body); !embedding.ok()) {
     CheckRefused(embedding.status());

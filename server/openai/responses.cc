@@ -498,6 +498,20 @@ std::string DetokenizeText(absl::string_view text) {
   return absl::StrCat(R"({"prompt":)", escaped, R"(,"content":)", escaped, "}");
 }
 
+std::string GenerateText(absl::string_view model, absl::string_view id, absl::string_view text) {
+  std::string out = "{";
+  if (!id.empty()) {
+    out += "\"id\":";
+    AppendJsonString(id, out);
+    out += ',';
+  }
+  out += "\"model_name\":";
+  AppendJsonString(model, out);
+  out += ",\"model_version\":\"1\",\"text_output\":";
+  AppendJsonString(text, out);
+  return out + "}";
+}
+
 std::string ErrorText(const ApiError& error) {
   std::string out = R"({"error":{"message":)";
   AppendJsonString(error.message, out);

@@ -152,6 +152,9 @@ std::string TokenizeText(std::span<const int32_t> tokens, int32_t context_tokens
 // With vLLM's and llama.cpp's names.
 std::string DetokenizeText(absl::string_view text);
 
+// An answer of Triton's generate extension, or one of its events; `id` empty: not told.
+std::string GenerateText(absl::string_view model, absl::string_view id, absl::string_view text);
+
 std::string ErrorText(const ApiError& error);
 // Tells of a failure after the head of a stream was sent; kSseDone follows.
 void AppendErrorEvent(const ApiError& error, std::string& out);
