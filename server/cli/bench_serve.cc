@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -25,6 +26,7 @@
 #include "server/cli/commands.h"
 #include "server/cli/load_client.h"
 #include "server/cli/table.h"
+#include "server/cli/text_load.h"
 #include "server/cli/timing.h"
 
 namespace stampmill {
@@ -40,7 +42,9 @@ struct BenchServeFlags {
   double rate = 0;  // requests a second; 0: closed loop
   int64_t requests = 0;
   double seconds = 0;
-  int64_t warmup = 10;  // requests of each client that are not counted
+  // Requests of each client that are not counted; negative: 10, of texts 1.
+  int64_t warmup = -1;
+  TextLoad texts;
   TableFormat format;
 };
 
@@ -157,7 +161,7 @@ absl::StatusOr<std::vector<Clients>> ConnectAll(const BenchServeFlags& flags) {
     RETURN_IF_ERROR(client->Prepare(inputs));
     some.clients.push_back(std::move(client));
   }
-  for (Clients& some : all) RETURN_IF_ERROR(WarmUp(some, flags.warmup));
+  for (Clients& some : all) RETURN_IF_ERROR(WarmUp(some, flags.warmup < 0 ? 10 : flags.warmup));
   return all;
 }
 
@@ -198,16 +202,43 @@ absl::StatusOr<Table> Measure(const BenchServeFlags& flags) {
   return table;
 }
 
+void AddTextOptions(CLI::App& app, TextLoad& texts) {
+  app.add_option("--prompt-words", texts.prompt_words,
+                 "words of one letter in a prompt (OpenAI), mostly a token each")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--max-tokens", texts.tokens_max, "tokens of an answer (OpenAI)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--seed", texts.seed,
+                 "of prompts and arrivals (OpenAI); a run with the same one finds the prompts of "
+                 "the one before in caches (default: another each time)");
+}
+
+absl::StatusOr<Table> MeasureTexts(const BenchServeFlags& flags) {
+  TextLoad load = flags.texts;
+  load.target = flags.target;
+  load.chat = flags.protocol == "openai-chat";
+  load.concurrency = flags.concurrency;
+  load.rate = flags.rate;
+  load.requests = flags.requests;
+  load.seconds = flags.seconds;
+  load.warmup = flags.warmup < 0 ? 1 : flags.warmup;
+  return MeasureTexts(load);
+}
+
 }  // namespace
 
 int RunBenchServe(int argc, char** argv) {
   BenchServeFlags flags;
-  CommandLine line("bench serve", "load on a server that speaks KServe v2");
+  flags.texts.seed = static_cast<uint64_t>(RealClock().NowNanos());
+  CommandLine line("bench serve",
+                   "load on a server that speaks KServe v2, or the OpenAI API for texts");
   CLI::App& app = line.app();
   app.add_option("--url", flags.url,
-                 "HOST:PORT of the server (default: 127.0.0.1:8001, with HTTP :8000)");
+                 "HOST:PORT of the server (default: 127.0.0.1:8000, with gRPC :8001)");
   app.add_option("--protocol", flags.protocol, "of that port")
-      ->check(CLI::IsMember({"grpc", "http"}))
+      ->check(CLI::IsMember({"grpc", "http", "openai", "openai-chat"}))
       ->capture_default_str();
   app.add_option("--model", flags.target.model, "name of the model")->required();
   app.add_option("--model-version", flags.target.version, "default: the newest");
@@ -220,24 +251,28 @@ int RunBenchServe(int argc, char** argv) {
   app.add_option("--concurrency", flags.concurrency, "clients, each with a connection")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_option("--rate", flags.rate, "requests a second, whatever the answers (open loop)")
+  app.add_option("--rate", flags.rate,
+                 "requests a second, whatever the answers (open loop); texts come at random, as a "
+                 "Poisson process")
       ->check(CLI::NonNegativeNumber);
   app.add_option("--requests", flags.requests, "in all")->check(CLI::NonNegativeNumber);
   app.add_option("--seconds", flags.seconds, "how long (default: 5 without --requests)")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--warmup", flags.warmup, "requests of each client before it counts")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  app.add_option("--warmup", flags.warmup,
+                 "requests of each client before it counts (default: 10, of texts 1)")
+      ->check(CLI::NonNegativeNumber);
+  AddTextOptions(app, flags.texts);
   AddTableFormat(app, flags.format);
   if (const std::optional<int> exit = line.Parse(argc, argv)) return *exit;
   if (flags.requests == 0 && flags.seconds == 0) flags.seconds = 5;
   if (flags.url.empty()) {
-    flags.url = flags.protocol == "http" ? "127.0.0.1:8000" : "127.0.0.1:8001";
+    flags.url = flags.protocol == "grpc" ? "127.0.0.1:8001" : "127.0.0.1:8000";
   }
   if (const absl::Status status = ParseLoadUrl(flags.url, flags.target); !status.ok()) {
     return FailUsage(absl::string_view(status.message()));
   }
-  return PrintTable(Measure(flags), flags.format);
+  const bool texts = absl::StartsWith(flags.protocol, "openai");
+  return PrintTable(texts ? MeasureTexts(flags) : Measure(flags), flags.format);
 }
 
 }  // namespace stampmill
