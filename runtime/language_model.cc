@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "compiler/gguf/reader.h"
+#include "compiler/safetensors/hugging_face.h"
 #include "runtime/embedding_engine.h"
 #include "runtime/model.h"
 #include "text/gguf_vocabulary.h"
@@ -81,8 +82,6 @@ absl::StatusOr<GgufVocabulary> ReadVocabulary(const GgufFile& file) {
 // A folder of Hugging Face's layout: tokenizer.json, and what may lie beside it.
 absl::StatusOr<LanguageModelFile> ReadFolder(const std::string& folder) {
   LanguageModelFile read;
-  ASSIGN_OR_RETURN(const std::string config,
-                   ReadFile(absl::StrCat(folder, "/config.json"), kConfigBytesMax));
   ASSIGN_OR_RETURN(const std::string tokenizer,
                    ReadFile(absl::StrCat(folder, "/tokenizer.json"), kTokenizerJsonBytesMax));
   ASSIGN_OR_RETURN(read.tokenizer, ParseTokenizerJson(tokenizer));
@@ -103,26 +102,9 @@ absl::StatusOr<LanguageModelFile> ReadFolder(const std::string& folder) {
   const absl::StatusOr<std::string> own =
       ReadFile(absl::StrCat(folder, "/chat_template.jinja"), kConfigBytesMax);
   if (own.ok()) read.chat_template = *own;
-  boost::system::error_code error;
-  const boost::json::value value = boost::json::parse(config, error);
-  if (error || !value.is_object()) {
-    return absl::InvalidArgumentError(absl::StrCat(folder, "/config.json: no JSON object"));
-  }
-  for (const char* key : {"max_position_embeddings", "n_positions"}) {
-    const boost::json::value* context = value.get_object().if_contains(key);
-    if (context != nullptr && context->is_int64()) read.context_tokens = context->get_int64();
-  }
-  const boost::json::value* ends = value.get_object().if_contains("eos_token_id");
-  const auto add_end = [&](const boost::json::value& id) {
-    if (id.is_int64() && id.get_int64() >= 0 && id.get_int64() < INT32_MAX) {
-      read.tokenizer.ends_generation.push_back(static_cast<int32_t>(id.get_int64()));
-    }
-  };
-  if (ends != nullptr && ends->is_array()) {
-    for (const boost::json::value& id : ends->get_array()) add_end(id);
-  } else if (ends != nullptr) {
-    add_end(*ends);
-  }
+  ASSIGN_OR_RETURN(const HuggingFaceConfig config, ReadHuggingFaceConfig(folder));
+  read.context_tokens = config.context_tokens;
+  for (const int32_t token : config.end_tokens) read.tokenizer.ends_generation.push_back(token);
   return read;
 }
 

@@ -31,6 +31,7 @@ namespace {
 
 constexpr uint64_t kConfigBytesMax = uint64_t{16} << 20;
 constexpr double kHeadSizeMax = 1 << 16;
+constexpr double kContextMax = 1 << 30;
 
 // model_type to GGUF's name of the architecture.
 constexpr std::pair<absl::string_view, absl::string_view> kTypes[] = {
@@ -120,15 +121,24 @@ constexpr std::pair<absl::string_view, absl::string_view> kModelNames[] = {
     {"norm", "output_norm"},        {"ln_f", "output_norm"}, {"lm_head", "output"},
 };
 
-absl::StatusOr<json::object> ReadObject(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+absl::StatusOr<json::object> ParseObject(absl::string_view text) {
   boost::system::error_code error;
-  json::value value = json::parse(text, error);
+  json::value value = json::parse({text.data(), text.size()}, error);
   if (error || !value.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": ", error ? error.message() : "no object"));
+    return absl::InvalidArgumentError(error ? error.message() : "no JSON object");
   }
   return std::move(value.get_object());
+}
+
+absl::Status Named(absl::string_view path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+absl::StatusOr<json::object> ReadObject(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+  absl::StatusOr<json::object> object = ParseObject(text);
+  if (!object.ok()) return Named(path, object.status());
+  return object;
 }
 
 std::optional<double> Number(const json::object& object, absl::string_view key) {
@@ -426,32 +436,71 @@ absl::Status ReadWeights(const std::string& path, bool sandwich, bool tied,
   return absl::OkStatus();
 }
 
+// One number or a list of them; what is no token is left out.
+std::vector<int32_t> EndTokens(const json::object& config) {
+  std::vector<int32_t> tokens;
+  const auto add = [&](const json::value& id) {
+    if (id.is_int64() && id.get_int64() >= 0 && id.get_int64() < INT32_MAX) {
+      tokens.push_back(static_cast<int32_t>(id.get_int64()));
+    }
+  };
+  const json::value* ends = config.if_contains("eos_token_id");
+  if (ends == nullptr) return tokens;
+  if (!ends->is_array()) {
+    add(*ends);
+    return tokens;
+  }
+  for (const json::value& id : ends->get_array()) add(id);
+  return tokens;
+}
+
 }  // namespace
 
-absl::StatusOr<HuggingFaceModel> ReadHuggingFaceFolder(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/config.json");
-  ASSIGN_OR_RETURN(const json::object config, ReadObject(path));
-  HuggingFaceModel model;
-  LanguageModelSource& source = model.source;
-  const std::string type = Text(config, "model_type");
+absl::StatusOr<HuggingFaceConfig> ParseHuggingFaceConfig(absl::string_view text) {
+  ASSIGN_OR_RETURN(const json::object object, ParseObject(text));
+  HuggingFaceConfig config;
+  LanguageModelSource& source = config.source;
+  const std::string type = Text(object, "model_type");
   const std::optional<std::string> architecture = MappedName(kTypes, type);
   if (!architecture.has_value()) {
     std::vector<absl::string_view> known;
     for (const auto& [name, gguf] : kTypes) known.push_back(name);
-    return absl::UnimplementedError(
-        absl::StrCat(path, ": model_type '", type,
-                     "' is not supported; those that are: ", absl::StrJoin(known, ", ")));
+    return absl::UnimplementedError(absl::StrCat(
+        "model_type '", type, "' is not supported; those that are: ", absl::StrJoin(known, ", ")));
   }
   source.architecture = *architecture;
   source.pairs_halves = true;
-  RETURN_IF_ERROR(ReadFacts(config, source));
+  RETURN_IF_ERROR(ReadFacts(object, source));
+  const json::value* tied = object.if_contains("tie_word_embeddings");
+  config.is_tied = tied != nullptr && tied->is_bool()
+                       ? tied->get_bool()
+                       : absl::StartsWith(source.architecture, "gemma");
+  const auto context = source.facts.find("context_length");
+  if (context != source.facts.end()) {
+    const double tokens = std::get<double>(context->second);
+    if (tokens >= 1 && tokens <= kContextMax) config.context_tokens = static_cast<int64_t>(tokens);
+  }
+  config.end_tokens = EndTokens(object);
+  return config;
+}
+
+absl::StatusOr<HuggingFaceConfig> ReadHuggingFaceConfig(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/config.json");
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kConfigBytesMax));
+  absl::StatusOr<HuggingFaceConfig> config = ParseHuggingFaceConfig(text);
+  if (!config.ok()) return Named(path, config.status());
+  return config;
+}
+
+absl::StatusOr<HuggingFaceModel> ReadHuggingFaceFolder(const std::string& folder) {
+  ASSIGN_OR_RETURN(HuggingFaceConfig config, ReadHuggingFaceConfig(folder));
+  HuggingFaceModel model = {.source = std::move(config.source), .files = {}};
+  LanguageModelSource& source = model.source;
   const bool gemma = absl::StartsWith(source.architecture, "gemma");
-  const json::value* tied = config.if_contains("tie_word_embeddings");
-  const bool is_tied = tied != nullptr && tied->is_bool() ? tied->get_bool() : gemma;
   const bool sandwich = gemma && source.architecture != "gemma";
   ASSIGN_OR_RETURN(model.files, WeightFiles(folder));
   for (const std::string& file : model.files) {
-    RETURN_IF_ERROR(ReadWeights(absl::StrCat(folder, "/", file), sandwich, is_tied, source));
+    RETURN_IF_ERROR(ReadWeights(absl::StrCat(folder, "/", file), sandwich, config.is_tied, source));
   }
   RETURN_IF_ERROR(StackExperts(source));
   if (gemma) RETURN_IF_ERROR(AddOneToNorms(source));
