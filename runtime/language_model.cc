@@ -218,6 +218,12 @@ absl::StatusOr<std::unique_ptr<LanguageModel>> LanguageModel::Create(
   }
   absl::StatusOr<int32_t> blocks = BlocksOf(options, *parts.model, parts.context_tokens);
   if (!blocks.ok()) return Named(options, blocks.status());
+  if (options.device->info().host_memory) {
+    // Every step reads all of them.
+    const BufferRef weights = parts.model->weights();
+    model->weights_move_.emplace(
+        std::span(reinterpret_cast<const std::byte*>(weights.address), weights.size_bytes));
+  }
   model->generations_ =
       std::make_unique<GenerationPool>(options.waiting_max + options.sequences_max);
   const Tokenizer* const texts = model->tokenizer_.get();

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/huge_pages.h"
 #include "base/waker.h"
 #include "compiler/cache/kernel_cache.h"
 #include "devices/device.h"
@@ -90,6 +91,7 @@ class LanguageModel {
   mutable std::unique_ptr<const ConstraintVocabulary> constraint_vocabulary_;
   std::unique_ptr<GenerationPool> generations_;
   std::unique_ptr<LanguageEngine> engine_;
+  std::optional<HugePageMove> weights_move_;  // of the engine's model
   BlockHash root_;
   int64_t loaded_unix_seconds_ = 0;
 };
