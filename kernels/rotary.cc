@@ -166,6 +166,61 @@ References RotaryReference(const ReferenceArguments& arguments) {
   return One(std::move(output));
 }
 
+// Where the cosine and sine of a pair are.
+std::vector<Expr> AnglePlace(LowerContext& context, StageOperands& operands, const Expr& batch,
+                             const Expr& length, const Expr& pair) {
+  if (!context.HasInput(kPositions)) return {batch, length, pair};
+  const int32_t positions = operands.AddInput(context, kPositions);
+  return {ClampedIndex(operands.Load(positions, {batch, length}), context.InputShape(kCos)[0]),
+          pair};
+}
+
+// Halves of whole heads: a half is a loop of its own, in which all that is read and written lies
+// side by side.
+absl::Status LowerRotaryOfHalves(LowerContext& context) {
+  ASSIGN_OR_RETURN(const Rotary rotary, ReadRotary(context.node()));
+  const Shape& shape = context.InputShape(kX);
+  const bool packed = shape.size() == 3;
+  const RotaryExtents<DimExpr> extents = RotaryExtentsOf(shape, rotary);
+  const DimExpr half = FloorDiv(extents.head, 2);
+  Nest nest;
+  nest.kept = packed ? Shape{extents.batch, extents.length, extents.heads, 2, half}
+                     : Shape{extents.batch, extents.heads, extents.length, 2, half};
+  const std::vector<Expr> c = Coords(0, 5);
+  const Expr batch = c[0], length = c[packed ? 1 : 2], second = c[3], pair = c[4];
+  // The place of an element of one or the other half.
+  const auto place = [&](const Expr& which) {
+    const Expr in_head = which * Extent(half) + pair;
+    if (packed) return std::vector<Expr>{c[0], c[1], c[2] * Extent(extents.head) + in_head};
+    return std::vector<Expr>{c[0], c[1], c[2], in_head};
+  };
+  StageOperands operands;
+  const DType dtype = context.input(kX).dtype;
+  const DType compute = ComputeType(dtype);
+  const int32_t input = operands.AddInput(context, kX);
+  const auto load = [&](int32_t operand, std::vector<Expr> at) {
+    return Expr::Cast(compute, operands.Load(operand, std::move(at)));
+  };
+  const Expr own = load(input, place(second)), partner = load(input, place(Int(1) - second));
+  const std::vector<Expr> angle = AnglePlace(context, operands, batch, length, pair);
+  const Expr cos = load(operands.AddInput(context, kCos), angle);
+  const Expr sin = load(operands.AddInput(context, kSin), angle);
+  nest.result = Expr::Cast(dtype, Expr::Select(Equal(second, Int(1)), sin * partner + cos * own,
+                                               cos * own - sin * partner));
+  nest.output = {.dtype = dtype, .shape = *context.output(0).shape};
+  nest.output_coordinates = place(second);
+  EmitNest(context, std::move(operands), std::move(nest), context.node().outputs[0]);
+  return absl::OkStatus();
+}
+
+bool TurnsHalvesOfWholeHeads(const LowerContext& context) {
+  const absl::StatusOr<Rotary> rotary = ReadRotary(context.node());
+  if (!rotary.ok() || rotary->interleaved) return false;
+  const DimExpr head = RotaryExtentsOf(context.InputShape(kX), *rotary).head;
+  if (!head.is_constant() || *head.constant() % 2 != 0) return false;
+  return rotary->rotated == 0 || head.IsConstant(rotary->rotated);
+}
+
 absl::Status LowerRotary(LowerContext& context) {
   ASSIGN_OR_RETURN(const Rotary rotary, ReadRotary(context.node()));
   const Shape& shape = context.InputShape(kX);
@@ -192,12 +247,7 @@ absl::Status LowerRotary(LowerContext& context) {
   other.back() = c.back() + Expr::Select(is_second, Int(0) - step, step);
   const Expr own = Expr::Cast(compute, operands.Load(input, c));
   const Expr partner = Expr::Cast(compute, operands.LoadIf(turned, input, std::move(other), zero));
-  std::vector<Expr> place = {batch, length, pair};
-  if (context.HasInput(kPositions)) {
-    const int32_t positions = operands.AddInput(context, kPositions);
-    place = {ClampedIndex(operands.Load(positions, {batch, length}), context.InputShape(kCos)[0]),
-             pair};
-  }
+  const std::vector<Expr> place = AnglePlace(context, operands, batch, length, pair);
   const Expr cos =
       Expr::Cast(compute, operands.LoadIf(turned, operands.AddInput(context, kCos), place, zero));
   const Expr sin =
@@ -338,6 +388,9 @@ absl::Status LowerCausalConv(LowerContext& context) {
   return absl::OkStatus();
 }
 
+constexpr Variant kRotaryVariants[] = {{"halves", TurnsHalvesOfWholeHeads, LowerRotaryOfHalves},
+                                       {"nest", AlwaysApplies, LowerRotary}};
+
 }  // namespace
 
 std::span<const OpDefinition> RotaryOps() {
@@ -356,7 +409,7 @@ std::span<const OpDefinition> RotaryOps() {
        .max_inputs = 4,
        .infer = InferRotary,
        .reference = RotaryReference,
-       .variants = kNest<LowerRotary>},
+       .variants = kRotaryVariants},
   };
   return kOps;
 }

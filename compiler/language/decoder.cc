@@ -59,12 +59,17 @@ RotaryOptions RotaryOf(TransformerBuilder& b, bool interleaved) {
 
 ValueId SelfAttention(TransformerBuilder& b, ValueId x, const AttentionShape& shape,
                       const RotaryOptions* rotary) {
-  ValueId q = b.Linear(x, "attn_q"), k = b.Linear(x, "attn_k");
+  const auto turned = [&](absl::string_view name, int64_t heads) {
+    if (rotary == nullptr) return b.Linear(x, name);
+    RotaryOptions halves = *rotary;
+    halves.interleaved = false;
+    // What scores are sums of may stand in any order, if queries and keys have the same.
+    const ValueId rows =
+        rotary->interleaved ? b.LinearByHalves(x, name, heads, rotary->dims) : b.Linear(x, name);
+    return b.Rotate(rows, heads, halves);
+  };
+  const ValueId q = turned("attn_q", shape.heads), k = turned("attn_k", shape.kv_heads);
   const ValueId v = b.Linear(x, "attn_v");
-  if (rotary != nullptr) {
-    q = b.Rotate(q, shape.heads, *rotary);
-    k = b.Rotate(k, shape.kv_heads, *rotary);
-  }
   return b.Linear(KeepWanted(b, b.Attend(q, k, v, shape)), "attn_output");
 }
 

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <memory>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -150,7 +153,13 @@ ValueId TransformerBuilder::Weight(const std::string& name) {
     return kNoValue;
   }
   used_.insert(name);
-  const SourceWeight& weight = found->second;
+  SourceWeight weight = found->second;
+  if (const auto pairs = by_halves_.find(name); pairs != by_halves_.end()) {
+    if (const absl::Status status = ReorderRows(pairs->second, weight); !status.ok()) {
+      Fail(status);
+      return kNoValue;
+    }
+  }
   ValueId value = kNoValue;
   if (const auto* format = std::get_if<BlockFormat>(&weight.type)) {
     const BlockFacts& facts = FactsOf(*format);
@@ -178,6 +187,27 @@ ValueId TransformerBuilder::Weight(const std::string& name) {
   }
   weights_.emplace(name, value);
   return value;
+}
+
+absl::Status TransformerBuilder::ReorderRows(const HeadPairs& pairs, SourceWeight& weight) {
+  const int64_t rows = weight.shape.empty() ? 0 : weight.shape[0];
+  const int64_t size = rows / std::max<int64_t>(pairs.heads, 1);
+  const int64_t dims = pairs.dims;
+  if (rows == 0 || size * pairs.heads != rows || dims < 0 || dims > size || dims % 2 != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("rope.dimension_count: got ", dims, " of ", rows,
+                                                   " rows of ", pairs.heads, " heads"));
+  }
+  const size_t row_bytes = weight.bytes.size() / static_cast<size_t>(rows);
+  auto ordered = std::make_shared<std::vector<std::byte>>(weight.bytes.size());
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = row % size;
+    const int64_t from = at < dims ? at % (dims / 2) * 2 + at / (dims / 2) : at;
+    std::memcpy(ordered->data() + static_cast<size_t>(row) * row_bytes,
+                weight.bytes.data() + static_cast<size_t>(row - at + from) * row_bytes, row_bytes);
+  }
+  weight.bytes = *ordered;
+  weight.owner = std::move(ordered);
+  return absl::OkStatus();
 }
 
 std::vector<double> TransformerBuilder::Numbers(absl::string_view weight) {
@@ -263,6 +293,14 @@ ValueId TransformerBuilder::Linear(ValueId x, absl::string_view name) {
   const ValueId product = Op("MatMul", {x, weight});
   const std::string bias = NameOf(name, "bias");
   return Has(bias) ? Op("Add", {product, Weight(bias)}) : product;
+}
+
+ValueId TransformerBuilder::LinearByHalves(ValueId x, absl::string_view name, int64_t heads,
+                                           int64_t dims) {
+  for (const absl::string_view part : {"weight", "bias"}) {
+    by_halves_[NameOf(name, part)] = {.heads = heads, .dims = dims};
+  }
+  return Linear(x, name);
 }
 
 ValueId TransformerBuilder::Add(ValueId a, ValueId b) { return Op("Add", {a, b}); }

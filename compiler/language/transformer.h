@@ -95,6 +95,9 @@ class TransformerBuilder {
   // The same over each head of `size` of x [tokens, heads * size].
   ValueId RmsNormHeads(ValueId x, absl::string_view name, int64_t heads, int64_t size);
   ValueId Linear(ValueId x, absl::string_view name);  // with its bias, where there is one
+  // The same, of whose heads the first `dims` outputs are in another order: pairs 2i and 2i + 1
+  // become i and i + dims / 2, which vectors turn without shuffles.
+  ValueId LinearByHalves(ValueId x, absl::string_view name, int64_t heads, int64_t dims);
   ValueId Add(ValueId a, ValueId b);
   ValueId Scale(ValueId x, double factor);
   ValueId Softcap(ValueId x, double cap);
@@ -135,6 +138,11 @@ class TransformerBuilder {
   std::optional<double> Number(absl::string_view fact);
   // The weight as f32 [rows, columns] or [elements].
   ValueId Weight(const std::string& name);
+  struct HeadPairs {
+    int64_t heads = 0, dims = 0;
+  };
+  // Brings rows (or elements) of heads from pairs into halves.
+  absl::Status ReorderRows(const HeadPairs& pairs, SourceWeight& weight);
   ValueId ExpertLinear(ValueId x, absl::string_view name, ValueId pairs, ValueId counts,
                        const ExpertShape& shape);
   ValueId Op(absl::string_view type, std::vector<ValueId> inputs,
@@ -159,6 +167,7 @@ class TransformerBuilder {
   ValueId tokens_, positions_, sequences_, tables_, outputs_, lasts_;
   std::vector<ValueId> sampling_;  // what Sample is told
   absl::flat_hash_map<std::string, ValueId> weights_;
+  absl::flat_hash_map<std::string, HeadPairs> by_halves_;  // weights
   absl::flat_hash_set<std::string> used_;
   std::vector<std::pair<std::string, Angles>> angles_;
 };
