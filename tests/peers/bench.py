@@ -28,6 +28,12 @@ ROWS = {
     "shared-cores": ("serving", "throughput beside two busy loops against a quiet machine"),
     "steady": ("serving", "memory and allocations over a million requests"),
     "connections": ("serving", "others' latency beside idle and unreading clients"),
+    "text-prefill": ("texts", "prefill of 512 tokens against llama.cpp's server"),
+    "text-decode": ("texts", "decoding one stream against llama.cpp's server"),
+    "text-streams": ("texts", "16 streams of 32 in, 64 out, against llama.cpp's server; memory"),
+    "text-start": ("texts", "exec to the first chunk of a completion"),
+    "text-prefix": ("texts", "first token behind a shared prefix of 512 tokens"),
+    "text-shared-cores": ("texts", "decoding beside busy loops against a quiet machine"),
 }
 
 
@@ -35,7 +41,7 @@ def main():
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     parser = argparse.ArgumentParser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
-        epilog="rows:\n" + "\n".join("  %-13s %s" % (k, v[1]) for k, v in ROWS.items()),
+        epilog="rows:\n" + "\n".join("  %-18s %s" % (k, v[1]) for k, v in ROWS.items()),
     )
     parser.add_argument("row", choices=ROWS, metavar="ROW")
     parser.add_argument("--stampmill", default=os.path.join(root, "bazel-bin/server/stampmill"))
