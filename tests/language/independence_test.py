@@ -1,0 +1,121 @@
+"""What a text gets does not depend on its neighbours: alone and among 31 others, every weight type."""
+
+import ctypes
+import glob
+import json
+import os
+import tempfile
+import threading
+import unittest
+
+import gguf
+import make_model
+import numpy as np
+import xllamacpp
+
+from tests import unittest_xml
+from tests.clients.daemon import Daemon
+
+TYPES = (
+    "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4"
+).split()
+OTHERS = 31
+
+
+def quantizer():
+    """llama.cpp's own, which knows every type."""
+    folder = os.path.dirname(xllamacpp.__file__)
+    library = ctypes.CDLL(glob.glob(os.path.join(folder, "*.so"))[0])
+    function = library.ggml_quantize_chunk
+    function.restype = ctypes.c_size_t
+    function.argtypes = [
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_void_p,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_int64,
+        ctypes.c_void_p,
+    ]
+
+    def quantize(values, dtype):
+        rows = np.ascontiguousarray(values, np.float32)
+        block, size = gguf.GGML_QUANT_SIZES[dtype]
+        row_bytes = rows.shape[-1] // block * size
+        blocks = np.zeros((*rows.shape[:-1], row_bytes), np.uint8)
+        count = rows.size // rows.shape[-1]
+        written = function(
+            int(dtype), rows.ctypes.data, blocks.ctypes.data, 0, count, rows.shape[-1], None
+        )
+        assert written == blocks.size, (written, blocks.size)
+        return blocks
+
+    return quantize
+
+
+def prompt(seed, length):
+    return np.random.default_rng(seed).integers(3, make_model.VOCABULARY, length).tolist()
+
+
+class IndependenceTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory(dir=os.environ.get("TEST_TMPDIR"))
+        cls.addClassCleanup(folder.cleanup)
+        # Rows of whole blocks of 256.
+        make_model.WIDTH, make_model.FEED_FORWARD, make_model.HEAD_SIZE = 256, 512, 32
+        quantize, known = quantizer(), gguf.quants.quantize
+        plain = (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.BF16)
+        gguf.quants.quantize = lambda values, dtype: (known if dtype in plain else quantize)(
+            values, dtype
+        )
+        models = []
+        for name in TYPES:
+            path = os.path.join(folder.name, name.lower() + ".gguf")
+            make_model.make(path, "llama", dtype=gguf.GGMLQuantizationType[name])
+            models.append(f"{name}={path}")
+        cls.daemon = Daemon(models)
+        cls.addClassCleanup(cls.daemon.stop)
+
+    def complete(self, model, tokens, seed, temperature, count):
+        body = {
+            "model": model,
+            "prompt": tokens,
+            "max_tokens": count,
+            "temperature": temperature,
+            "seed": seed,
+            "logprobs": 3,
+            "ignore_eos": True,
+        }
+        headers = {"Content-Type": "application/json"}
+        status, _, answer = self.daemon.request(
+            "POST", "/v1/completions", json.dumps(body), headers
+        )
+        self.assertEqual(status, 200, answer)
+        choice = json.loads(answer)["choices"][0]
+        return choice["text"], choice["logprobs"]
+
+    def test_a_text_is_the_same_alone_and_among_others(self):
+        for model in TYPES:
+            for temperature in (0, 0.9):
+                with self.subTest(model=model, temperature=temperature):
+                    ask = lambda: self.complete(model, prompt(1, 37), 7, temperature, 20)
+                    alone = ask()
+                    others = [
+                        threading.Thread(
+                            target=self.complete,
+                            args=(model, prompt(100 + i, 5 + 3 * i), i, temperature, 80),
+                        )
+                        for i in range(OTHERS)
+                    ]
+                    for other in others:
+                        other.start()
+                    among = ask()
+                    self.assertTrue(any(other.is_alive() for other in others))
+                    for other in others:
+                        other.join()
+                    self.assertEqual(alone, among)
+
+
+if __name__ == "__main__":
+    unittest_xml.main()
