@@ -1,7 +1,5 @@
 """What a text gets does not depend on its neighbours: alone and among 31 others, every weight type."""
 
-import ctypes
-import glob
 import json
 import os
 import tempfile
@@ -11,7 +9,7 @@ import unittest
 import gguf
 import make_model
 import numpy as np
-import xllamacpp
+import quantize
 
 from tests import unittest_xml
 from tests.clients.daemon import Daemon
@@ -20,37 +18,6 @@ TYPES = (
     "F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4"
 ).split()
 OTHERS = 31
-
-
-def quantizer():
-    """llama.cpp's own, which knows every type."""
-    folder = os.path.dirname(xllamacpp.__file__)
-    library = ctypes.CDLL(glob.glob(os.path.join(folder, "*.so"))[0])
-    function = library.ggml_quantize_chunk
-    function.restype = ctypes.c_size_t
-    function.argtypes = [
-        ctypes.c_int,
-        ctypes.c_void_p,
-        ctypes.c_void_p,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_int64,
-        ctypes.c_void_p,
-    ]
-
-    def quantize(values, dtype):
-        rows = np.ascontiguousarray(values, np.float32)
-        block, size = gguf.GGML_QUANT_SIZES[dtype]
-        row_bytes = rows.shape[-1] // block * size
-        blocks = np.zeros((*rows.shape[:-1], row_bytes), np.uint8)
-        count = rows.size // rows.shape[-1]
-        written = function(
-            int(dtype), rows.ctypes.data, blocks.ctypes.data, 0, count, rows.shape[-1], None
-        )
-        assert written == blocks.size, (written, blocks.size)
-        return blocks
-
-    return quantize
 
 
 def prompt(seed, length):
@@ -64,11 +31,10 @@ class IndependenceTest(unittest.TestCase):
         cls.addClassCleanup(folder.cleanup)
         # Rows of whole blocks of 256.
         make_model.WIDTH, make_model.FEED_FORWARD, make_model.HEAD_SIZE = 256, 512, 32
-        quantize, known = quantizer(), gguf.quants.quantize
-        plain = (gguf.GGMLQuantizationType.F16, gguf.GGMLQuantizationType.BF16)
-        gguf.quants.quantize = lambda values, dtype: (known if dtype in plain else quantize)(
-            values, dtype
-        )
+        known = gguf.quants.quantize
+        gguf.quants.quantize = lambda values, dtype: (
+            known if dtype.name in ("F16", "BF16") else quantize.quantize
+        )(values, dtype)
         models = []
         for name in TYPES:
             path = os.path.join(folder.name, name.lower() + ".gguf")

