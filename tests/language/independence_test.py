@@ -1,4 +1,4 @@
-"""What a text gets does not depend on its neighbours: alone and among 31 others, every weight type."""
+"""A text is the same alone and among 31 others, whatever type the weights have."""
 
 import json
 import os

@@ -39,7 +39,7 @@ def ids(count, seed):
 
 
 def write_large_model(path):
-    """1 GB of Q4_K: a llama of 1.8 billion weights, rows of each matrix alike but for their order."""
+    """1 GB of Q4_K: a llama of 1.8 billion weights, the rows of each matrix out of 256."""
     sys.path.append(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "language"))
     import gguf
     import make_model
