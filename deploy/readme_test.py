@@ -181,8 +181,10 @@ class Readme(unittest.TestCase):
             text = newcomer.start(line, [], lambda text: "\nCtrl-C" in text)
             requests = re.findall(r"^  (\S.*)$", text, re.M)
             self.assertGreater(len(requests), 5)
-            for request in requests:
-                self.expect_answer(newcomer, request)
+            answers = [self.expect_answer(newcomer, request) for request in requests]
+            # One in words, one as the events that they came in.
+            self.assertEqual(1, sum("the sky" in answer for answer in answers), answers)
+            self.assertEqual(1, sum("data: [DONE]" in answer for answer in answers), answers)
             self.assertEqual(0, newcomer.interrupt())
         elif "serve" in words:
             if newcomer.running:
@@ -195,6 +197,7 @@ class Readme(unittest.TestCase):
         status, output = newcomer.run(line)
         self.assertEqual(0, status, line)
         self.assertTrue(output.strip(), line)
+        return output
 
     def help_of(self, *command):
         return subprocess.check_output([STAMPMILL, *command, "--help"], text=True)
