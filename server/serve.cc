@@ -305,8 +305,9 @@ class Loader {
     if (!status.ok()) {
       LOG(ERROR) << "loading failed: " << absl::string_view(status.message());
     }
-    LOG(INFO) << (server.repository().IsReady() ? "ready" : "not ready") << " after loading for "
-              << nanos / 1'000'000 << " ms";
+    const bool is_ready = status.ok() && server.repository().IsReady();
+    LOG(INFO) << (is_ready ? "ready" : "not ready") << " after loading for " << nanos / 1'000'000
+              << " ms";
   }
 
   std::atomic<bool> failed_{false}, done_{false};

@@ -74,8 +74,13 @@ void Print(const ModelInspection& model, const std::string& target) {
   for (const auto& [domain, version] : model.opsets) {
     opsets.push_back(absl::StrCat(domain.empty() ? "ai.onnx" : domain, " ", version));
   }
-  printf("model %s by %s, IR version %ld, %s\n", model.name.c_str(), model.producer.c_str(),
-         model.ir_version, absl::StrJoin(opsets, ", ").c_str());
+  // Files of other formats than ONNX have a name alone.
+  std::string heading =
+      model.name.empty() ? "model without a name" : absl::StrCat("model ", model.name);
+  if (!model.producer.empty()) absl::StrAppend(&heading, " by ", model.producer);
+  if (model.ir_version > 0) absl::StrAppend(&heading, ", IR version ", model.ir_version);
+  if (!opsets.empty()) absl::StrAppend(&heading, ", ", absl::StrJoin(opsets, ", "));
+  printf("%s\n", heading.c_str());
   PrintTensors("input", model.inputs);
   PrintTensors("output", model.outputs);
   printf("parameters: %ld (%s)\n", model.parameters, SizeText(model.parameter_bytes).c_str());
