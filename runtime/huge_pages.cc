@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <system_error>
 
 namespace stampmill {
 namespace {
@@ -44,8 +45,13 @@ bool MovePiece(std::byte* from, size_t size) {
 
 }  // namespace
 
-HugePageMove::HugePageMove(std::span<const std::byte> bytes)
-    : thread_([this, bytes] { Run(bytes); }) {}
+HugePageMove::HugePageMove(std::span<const std::byte> bytes) {
+  try {
+    thread_ = std::thread([this, bytes] { Run(bytes); });
+  } catch (const std::system_error&) {
+    // No threads are left: all stays where it is.
+  }
+}
 
 HugePageMove::~HugePageMove() {
   stop_.store(true, std::memory_order_relaxed);

@@ -76,16 +76,16 @@ class GenerateCommand {
   explicit GenerateCommand(const Flags& flags) : flags_(flags) {}
 
   absl::Status Run() {
-    ASSIGN_OR_RETURN(ModelPlace place, OpenPlace(flags_.model));
-    ASSIGN_OR_RETURN(place.image.options, LanguageCompileOptionsText(flags_.model.compile));
+    ASSIGN_OR_RETURN(place_, OpenPlace(flags_.model));
+    ASSIGN_OR_RETURN(place_.image.options, LanguageCompileOptionsText(flags_.model.compile));
     {
       ProgressLine progress(flags_.model.model);
-      place.image.progress = [&progress](absl::string_view line) { progress.Show(line); };
+      place_.image.progress = [&progress](absl::string_view line) { progress.Show(line); };
       ASSIGN_OR_RETURN(model_, LanguageModel::Load({.path = flags_.model.model,
-                                                    .image = place.image,
-                                                    .device = place.device.get(),
+                                                    .image = place_.image,
+                                                    .device = place_.device.get(),
                                                     .news_waker = &waker_,
-                                                    .cache = place.cache.get(),
+                                                    .cache = place_.cache.get(),
                                                     .context_tokens = flags_.max_model_len,
                                                     .sequences_max = 1,
                                                     .waiting_max = 1}));
@@ -148,8 +148,8 @@ class GenerateCommand {
     }
     generation->Begin(prompt, model_->context_tokens(), model_->root());
     prompt_size_ = size;
+    model_->engine().Start();  // first: no text is lost if there are no threads
     RETURN_IF_ERROR(model_->engine().Submit(generation));
-    model_->engine().Start();
     return Follow();
   }
 
@@ -228,6 +228,7 @@ class GenerateCommand {
 
   const Flags& flags_;
   Waker waker_;
+  ModelPlace place_;  // outlives the model, whatever is thrown
   std::unique_ptr<LanguageModel> model_;
   int32_t prompt_size_ = 0;
   std::string text_;
