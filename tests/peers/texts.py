@@ -236,7 +236,8 @@ def text_prefill(options):
 
 
 def text_decode(options):
-    return single(options, "decode_tokens_s", decode, {"smollm2": [1.9, 2.0], "gemma3": [1.3, 1.3]})
+    musts = {"smollm2": [1.9, 2.0], "gemma3": [1.3, 1.3], "q4_k": [1.3, 1.3]}
+    return single(options, "decode_tokens_s", decode, musts)
 
 
 def text_streams(options, count=16):
