@@ -11,7 +11,7 @@ namespace stampmill {
 namespace {
 
 constexpr uintptr_t kHugePage = uintptr_t{2} << 20;
-// Moved in one step: readers of it wait so long at most, some 10 us.
+// Moved in one step. So much stands in memory twice meanwhile.
 constexpr size_t kPieceBytes = size_t{16} << 20;
 
 uintptr_t RoundUp(uintptr_t address) { return (address + kHugePage - 1) & ~(kHugePage - 1); }
